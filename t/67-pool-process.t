@@ -1,9 +1,11 @@
-# A process of a worker pool by itself: calls of each length, and a process that is told to leave, or gets
-# signals, while it is at a call.
+# A process of a worker pool by itself: calls and answers of each length; a process that is told to leave, or
+# gets signals, while it is at a call; code that takes away what the process needs; no room for descriptors.
 use strict;
 use warnings;
 
 use lib 't/lib';
+use Errno      qw(ETOOMANYREFS);
+use File::Temp ();
 use IO::Async::Loop;
 use PAGI::Server::Log;
 use Peregrine::Link;
@@ -49,10 +51,32 @@ package Notice {
 
 my $wrong = Peregrine::Words->new(1);
 
+my $said = File::Temp->new;    # by all processes
+
+# From now on the kernel refuses each descriptor that a process sends.
+sub refuse_descriptors {
+    no warnings 'redefine';
+    my $send = \&Peregrine::send_descriptors;
+    *Peregrine::send_descriptors = sub {
+        return $send->(@_) if @_ < 3;
+        $! = ETOOMANYREFS;
+        return undef;    ## no critic
+    };
+    return;
+}
+
+# A process gets no further descriptor.
+sub leave_no_room {
+    my ($pid) = @_;
+    return system('prlimit', '--pid', $pid, '--nofile=3:') == 0 || die "prlimit: $?\n";
+}
+
 # A pool, the link to its only process, and the process. A call of `read` waits for bytes in the pipe.
 sub started {
     my (%options) = @_;
-    my $pool = Peregrine::Server::WorkerPool->new(
+    my $cleanup = delete $options{cleanup};
+    my $pool;
+    $pool = Peregrine::Server::WorkerPool->new(
         log           => PAGI::Server::Log->new(name => 'Test', quiet => 1),
         configuration => Configuration->new(
             pool_queue   => 10,
@@ -60,9 +84,13 @@ sub started {
             pool_workers => 1,
             %options,
             worker_pool => {
+                cleanup  => $cleanup,
                 handlers => {
-                    read => sub { my $text; return sysread($input, $text, 10) ? $text : "$!" },
-                    echo => sub { return $_[1] },
+                    read   => sub { my $text; return sysread($input, $text, 10) ? $text : "$!" },
+                    echo   => sub { return $_[1] },
+                    refuse => sub { refuse_descriptors(); return 'refuses' },
+                    close  => sub { POSIX::close(fileno $pool->{takes}); return 'closed' },
+                    later  => sub { $SIG{ALRM} = sub { die "too late\n" }; alarm 1; return 'waits' },
                 }
             },
         ),
@@ -72,6 +100,7 @@ sub started {
     $there->keep_in_child;
     my $pid = fork // die "fork: $!";
     if (!$pid) {
+        open STDERR, '>>', $said->filename or die "$said: $!";
         $pool->_load;
         $pool->{notice} = Notice->new(
             wrong  => $wrong,
@@ -79,7 +108,8 @@ sub started {
             place  => $place,
             notice => $pool->{notice},
         );
-        POSIX::_exit($pool->_run({ link => $there->use_in_child, number => 1, spread => $place }));
+        my $status = eval { $pool->_run({ link => $there->use_in_child, number => 1, spread => $place }) };
+        POSIX::_exit($status // 3);
     }
     $there->close;
     $here->wait_for('ready') or die 'no process';
@@ -95,6 +125,23 @@ subtest 'calls that fit the message, and longer ones' => sub {
         my $text = substr join('', 'a' .. 'zz'), 0, $length;
         my $said = $calls->call('echo', args => [$text])->get;
         $wrong{$length} = $said if $said ne $text;
+    }
+    is_deeply \%wrong, {}, 'all come as they are';
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'the process leaves when it is told to';
+};
+
+# The descriptor that ends an answer comes with the first byte of what was sent with it.
+subtest 'long answers that have come as a whole before they are read' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    my %wrong;
+    for my $length (map { 65_500 + 8 * $_, 131_000 + 800 * $_ } 0 .. 20) {
+        my $text  = 'x' x $length;
+        my ($one) = $pool->{counts}->get(Peregrine::PoolProcess::DONE());
+        my $call  = $calls->call('echo', args => [$text]);
+        wait_for(sub { $pool->{counts}->get(Peregrine::PoolProcess::DONE()) > $one && $calls->stats->{idle} });
+        my $answer = eval { $call->get } // $@;
+        $wrong{$length} = substr $answer, 0, 60 if $answer ne $text;
     }
     is_deeply \%wrong, {}, 'all come as they are';
     $link->say(stop => 'stop');
@@ -166,6 +213,60 @@ subtest 'signals for all processes while it is at a call' => sub {
     }
     $link->say(stop => 'stop');
     is ended($pid), 0, 'it leaves when it is told to';
+};
+
+subtest 'code that takes away what the process needs' => sub {
+    for my $case (
+        [ close => 'closed', 'the socket of the worker pool: Bad file descriptor' ],
+        [ later => 'waits',  'too late' ],
+        )
+    {
+        my ($name, $answer, $why) = @$case;
+        my ($pool, $calls, $link, $pid) = started(cleanup => sub { warn "cleaned up after $name\n" });
+        is $calls->call($name)->get, $answer, "$name: the call is answered";
+        my $status = ended($pid);
+        is defined $status && $status >> 8, 1, '... and the process ends, for another one';
+        like content($said->filename), qr/pool process 1 ends: \Q$why\E$/m, '... says why';
+        like content($said->filename), qr/cleaned up after $name$/m,         '... and cleans up';
+    }
+    my ($pool, $calls, $link, $pid) = started(cleanup => sub { die "not clean\n" });
+    $link->say(stop => 'stop');
+    is ended($pid) >> 8, 1, 'a cleanup that dies is a failure';
+    like content($said->filename), qr/pool process 1 could not clean up: not clean$/m, '... of which the log tells';
+};
+
+subtest 'the kernel lets no descriptor be on its way to the caller' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    is $calls->call('refuse')->get, 'refuses', 'an answer comes without its descriptor';
+    for my $length (1, 100_000) {
+        my $text = 'x' x $length;
+        is $calls->call('echo', args => [$text])->get, $text, "so does one of $length bytes";
+    }
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'the process leaves when it is told to';
+};
+
+subtest 'a process without room for descriptors' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    leave_no_room($pid);
+    my $failure = $calls->call('echo', args => [1])->failure;
+    like $failure, qr/\AWorkerDied: /, 'a call fails as if its process had ended';
+    my $status = ended($pid);
+    is defined $status && $status >> 8, 1, '... which it does, and takes no other call';
+    like content($said->filename), qr/pool process 1 ends: no descriptor is left for a call: Too many open files$/m,
+        '... and says why';
+};
+
+# The last one: this process has no room any more.
+subtest 'a caller without room for descriptors' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    is $calls->call('echo', args => [1])->get, 1, 'a call leaves a line for the next one';
+    leave_no_room($$);
+    is $calls->call('echo', args => [2])->get, 2, 'an answer comes, though not its descriptor';
+    like $calls->call('echo', args => [3])->failure, qr/\AUnavailable: no call now: Too many open files/,
+        'a further call says what it lacks';
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'the process leaves when it is told to';
 };
 
 is $wrong->get(0), 0, 'each process has said that it is idle before it looked whether it has to leave';

@@ -64,8 +64,10 @@ sub _leave {
 
 sub _orphaned {
     my ($self) = @_;
-    # The master has given this thread up, as it did not come back.
-    my $why = $self->{is_thread} ? 'it has come back: it ends' : 'the master has gone: the worker stops';
+    my $why =
+          $self->{link}->lacks_room ? 'no descriptor is left for those that the master sends: the worker stops'
+        : $self->{is_thread} ? 'it has come back: it ends'    # the master has given this thread up
+        :                      'the master has gone: the worker stops';
     $self->{log}->error($why);
     return $self->{process}->stop_once;
 }

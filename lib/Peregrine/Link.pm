@@ -89,7 +89,7 @@ sub read_lines {
         my $count       = $word =~ s/\@([0-9]+)\z// ? $1 : 0;
         my @descriptors = $count ? splice @{ $self->{descriptors} }, 0, $count : ();
         if (@descriptors < $count) {    # the process had no room for the descriptors
-            $self->{ended} = 1;
+            @{$self}{qw(ended lacks)} = (1, 1);
             last;
         }
         $text =~ s/%([0-9a-f]{2})/chr hex $1/ge if defined $text;
@@ -142,6 +142,7 @@ sub wait_for {
 }
 
 sub has_ended { return $_[0]{ended} ? 1 : 0 }
+sub lacks_room { return $_[0]{lacks} ? 1 : 0 }
 
 sub has_news {
     my ($self) = @_;
@@ -284,7 +285,14 @@ the others. False when the other end is closed.
 
     exit if $link->has_ended;
 
-Whether the other end was found closed.
+Whether the other end was found closed, or the link has come to its end here (L</lacks_room>).
+
+=head2 lacks_room
+
+    warn "no descriptor is left\n" if $link->lacks_room;
+
+Whether the link has ended because this process had no room for the descriptors of a message, of which nothing
+can be asked again.
 
 =head2 has_news
 

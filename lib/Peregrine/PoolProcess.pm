@@ -5,7 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Errno qw(EAGAIN EINTR);
+use Errno qw(EAGAIN EINTR ETOOMANYREFS);
+use List::Util qw(min);
 use Peregrine;
 use Peregrine::Deadline;
 use Peregrine::Nearest;
@@ -60,12 +61,21 @@ sub run {
     _ignore('TERM');
     Peregrine::end_with_parent(0);
     $self->{link}->say('ready');
-    my $way = $self->_serve;
-    $self->_drain if $way eq 'stop';
+    my $is_told = eval { $self->_drain if $self->_serve eq 'stop'; 1 };
+    $self->_note_failure('ends', $@) if !$is_told;
     $self->{words}->set($self->{place}, 0);
     $self->{link}->say('leaves');
-    $self->{cleanup}->($self->{state}) if $self->{cleanup};
-    return 0;
+    my $is_clean = !$self->{cleanup} || eval { $self->{cleanup}->($self->{state}); 1 };
+    $self->_note_failure('could not clean up', $@) if !$is_clean;
+    return $is_told && $is_clean ? 0 : 1;
+}
+
+# Of the process itself, or of code that a signal has run.
+sub _note_failure {
+    my ($self, $what, $why) = @_;
+    $self->_end_copy(': ' . _reason($why)) if $$ != $self->{pid};
+    $self->{log}->error("pool process $self->{number} $what: " . _reason($why));
+    return;
 }
 
 # A signal ends the wait for a call, as that has a limit, but no system call of a handler that is made again.
@@ -143,7 +153,7 @@ sub _take {
     my ($self,  $waits) = @_;
     my ($words, $place) = @{$self}{qw(words place)};
     my ($bytes, $end)   = Peregrine::receive_descriptors($self->{socket}, CALL_BYTES, $waits);
-    return 0 if !defined $end;
+    return $self->_look_at_socket($bytes) if !defined $end;
     my ($until, $values) = unpack 'Q n/a*', $bytes;
     my $began = Peregrine::Deadline::now();
     $words->set($place, $until || FOREVER);
@@ -157,6 +167,18 @@ sub _take {
     $self->{counts}->add(BUSY, 1_000_000 * ($self->{ended} - $began)) if $is_in_time;
     $self->{link}->say(recycle => 'pool_max_calls') if ++$self->{made} == $self->{calls_max};
     return 1;
+}
+
+# No call has come, or one whose descriptor had no room here. A process that gets no calls, or none that it can
+# answer, would look idle, and be given all of them.
+sub _look_at_socket {
+    my ($self, $bytes) = @_;
+    my $why = $!;
+    die "the socket of the worker pool: $why\n" if !defined $bytes && $why != EAGAIN && $why != EINTR;
+    return 0                                    if !length($bytes // '');
+    my $copy = POSIX::dup($self->{socket}) // die "no descriptor is left for a call: $!\n";
+    POSIX::close($copy);
+    return 0;
 }
 
 # ---- A call -------------------------------------------------------------------------------------
@@ -234,23 +256,30 @@ sub _encoded {
 }
 
 # The caller gets its own end back with the last bytes, for the next call: if this process ends before, the
-# caller sees the end.
+# caller sees the end. Where the kernel lets no further descriptor be on its way, the answer ends with the line.
 sub _send {
     my ($end, $bytes) = @_;
-    my $at = 0;
-    while (length($bytes) - $at > SEND_MAX) {
-        my $sent =
-            POSIX::write($end, substr($bytes, $at, READ_MAX), length(substr $bytes, $at, READ_MAX) - 1);
-        next   if !defined $sent && $! == EINTR;
-        return if !defined $sent;
-        $at += $sent;
-    }
+    my $at = length($bytes) > SEND_MAX ? length($bytes) - 1 : 0;
+    _write($end, $bytes, 0, $at) or return;
     while (!defined Peregrine::send_descriptors($end, substr($bytes, $at), $end)) {
-        return if $! != EINTR && $! != EAGAIN;
+        return _write($end, $bytes, $at, length $bytes) if $! == ETOOMANYREFS;
+        return                                          if $! != EINTR && $! != EAGAIN;
         vec(my $bits = '', $end, 1) = 1;
         select undef, $bits, undef, undef;
     }
     return;
+}
+
+# The bytes `$at` to `$until`. False: the caller has gone.
+sub _write {
+    my ($end, undef, $at, $until) = @_;
+    while ($at < $until) {
+        my $length = min(READ_MAX, $until - $at);
+        my $sent   = POSIX::write($end, substr($_[1], $at, $length), $length);
+        return 0 if !defined $sent && $! != EINTR;
+        $at += $sent // 0;
+    }
+    return 1;
 }
 
 1;

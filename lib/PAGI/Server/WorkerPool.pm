@@ -223,7 +223,8 @@ sub _write {
     return;
 }
 
-# The answer ends with the far end.
+# The answer ends with the far end, or with the line: this process may have no room for a descriptor, or the
+# other one may not send it.
 sub _read {
     my ($self, $line) = @_;
     while ($line->{near}) {
@@ -243,8 +244,9 @@ sub _answered {
     my $answer = Peregrine::decode_values(delete $line->{answer});
     my $future = delete $line->{future};
     delete $self->{lines}{ $line->{number} };
-    if (@{ $self->{spares} } < SPARE_MAX && !$line->{writes}) { push @{ $self->{spares} }, $line }
-    else                                                      { $self->_close($line) }
+    my $is_spare = defined $far && @{ $self->{spares} } < SPARE_MAX && !$line->{writes};
+    if ($is_spare) { push @{ $self->{spares} }, $line }
+    else           { $self->_close($line) }
     return if !$future || $future->is_ready;
     my ($kind, $value) = $answer ? @$answer : ('WorkerDied', 'its answer was not understood');
     return $future->done($value) if $kind eq 'done';
@@ -277,6 +279,7 @@ sub _lost {
         @{ $self->{spares} } = grep { $_ != $line } @{ $self->{spares} };
         return $self->_close($line);
     }
+    return $self->_answered($line) if Peregrine::decode_values($line->{answer});
     return $self->_late($line)
         if $line->{until} && int 1000 * $line->{until} <= 1000 * Peregrine::Deadline::now();
     $self->{counts}->add(Peregrine::PoolProcess::LOST, 1);
