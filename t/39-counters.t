@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use Peregrine;
 use Peregrine::Counters;
+use Peregrine::Server::Monitor;
 use POSIX ();
 use Test::More;
 use TestTools qw(ended patience);
@@ -76,6 +77,19 @@ subtest 'columns run out, and come back' => sub {
     is $counters->claim, undef, 'then there is none';
     $counters->zero($columns[4]);
     is $counters->claim, $columns[4], 'until one is given back';
+};
+
+# TTIN brings more workers, and old ones may stay for long.
+subtest 'a server has columns for all workers that there may be' => sub {
+    my $monitor = Peregrine::Server::Monitor->new(options => { status => '127.0.0.1:0', log_format => 'text' });
+    $monitor->bind({});
+    my $counters = $monitor->counters;
+    my @columns  = grep { defined } map { $counters->claim } 1 .. 2 * 1024;
+    is @columns, 2 * 1024, 'also while each of them is replaced';
+    $counters->begin($columns[-1]);
+    $counters->{memory}->add(Peregrine::Counters::_offset($columns[-1]) + $at{'requests/2xx'}, 7);
+    is $counters->read->{sum}[ $at{'requests/2xx'} ], 7,  'readers see the last one';
+    is $counters->read->{processes}[0]{pid},          $$, '... with its process';
 };
 
 subtest 'a sum never falls while columns are moved' => sub {

@@ -16,8 +16,9 @@ BEGIN { @WORDS = Peregrine::counters() }
 use constant { PID => 0, SINCE => 1, BEAT => 2, OWN => 3 };
 use constant WIDTH => @WORDS + OWN;
 
-# Before the columns: how often the master has begun and ended to move a column, and what is the master's own.
-use constant { EPOCH => 0, RESTARTS => 1 };
+# Before the columns: how often the master has begun and ended to move a column, the highest column that was in
+# use, and what is the master's own.
+use constant { EPOCH => 0, HIGHEST => 1, RESTARTS => 2 };
 my @RESTARTS;
 
 BEGIN {
@@ -42,12 +43,17 @@ sub new {
     my $columns = 2 * ($args{processes} || 1) + SPARE;
     # The first column is that of processes which have gone.
     my $memory = Peregrine::Words->new(HEAD + (1 + $columns) * WIDTH);
-    return bless { memory => $memory, columns => $columns, free => [ 1 .. $columns ] }, $class;
+    return bless { memory => $memory, columns => $columns, free => [] }, $class;
 }
 
+# A column that was in use before, if there is one: readers look at all of those.
 sub claim {
-    my ($self) = @_;
-    return shift @{ $self->{free} };
+    my ($self)    = @_;
+    my ($highest) = $self->{memory}->get(HIGHEST);
+    return shift @{ $self->{free} } if @{ $self->{free} };
+    return                          if $highest == $self->{columns};
+    $self->{memory}->set(HIGHEST, ++$highest);
+    return $highest;
 }
 
 # Only counters go on: what was then is not now.
@@ -135,7 +141,7 @@ sub _look {
     my @sum      = $self->column(0);
     my @restarts = $memory->get(RESTARTS, scalar @RESTARTS);
     my @processes;
-    for my $column (1 .. $self->{columns}) {
+    for my $column (1 .. ($memory->get(HIGHEST))[0]) {
         my ($pid, $since, $beat) = $memory->get(_offset($column) + @WORDS, OWN) or next;
         next if !$pid;
         my @words = $self->column($column);
@@ -199,7 +205,8 @@ Knows nothing of applications, nor of HTTP.
     my $counters = Peregrine::Counters->new(processes => 4);
 
 Maps the memory. There is room for twice as many processes and sixteen more, so that new ones can begin while
-old ones leave. Dies with a text if there is no memory.
+old ones leave. Room that no process has used takes no memory, and no time of readers. Dies with a text if
+there is no memory.
 
 =head2 words
 

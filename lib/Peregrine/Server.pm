@@ -193,7 +193,6 @@ sub _part {
             certificates => $self->{certificate_table},
             log          => $self->{log},
             options      => $self->options,
-            processes    => $placement->interpreters_in_all,
             heartbeat    => $self->{configuration}->engine_heartbeat,
             joins        => $placement->has_engine_process || $placement->has_clones,
             is_ready     => sub { !$weak || !$weak->{part} || !$weak->{part}->stopping },

@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use Future;
 use PAGI::Server::Banner;
+use PAGI::Server::Options;
 use Peregrine::Counters;
 use Peregrine::Inherited;
 use Peregrine::Listeners;
@@ -23,6 +24,9 @@ use constant CHANNELS_S => 0.2;
 
 # Seconds that the status has to stop.
 use constant SHUTDOWN_S => 1;
+
+# The most workers that TTIN can bring.
+use constant WORKERS_MAX => PAGI::Server::Options::find('workers')->{max};
 
 # Watchers are few and quick: this limits what more of them may cost.
 my %FEW = (max_connections => 64, timeout => 10, shutdown_timeout => SHUTDOWN_S);
@@ -120,7 +124,7 @@ sub bind {
     my ($self, $owner) = @_;
     my $options = $self->{options};
     my $place   = $options->{status} // return;
-    $self->{counters} ||= Peregrine::Counters->new(processes => $self->{processes} // $options->{workers});
+    $self->{counters} ||= Peregrine::Counters->new(processes => WORKERS_MAX);
     my $configuration = $self->{configuration} ||= _configuration(
         $place, %FEW,
         quiet           => 1,
