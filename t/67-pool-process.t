@@ -78,6 +78,7 @@ sub started {
     my $pool;
     $pool = Peregrine::Server::WorkerPool->new(
         log           => PAGI::Server::Log->new(name => 'Test', quiet => 1),
+        reopens       => [],
         configuration => Configuration->new(
             pool_queue   => 10,
             pool_timeout => 0,

@@ -1,5 +1,5 @@
-# Restarts of a worker pool: HUP, USR2 and --reload, with and without processes that end while they are idle.
-# No call is lost.
+# Restarts of a worker pool: HUP, USR2 and --reload, with and without processes that end while they are idle;
+# and new logs, by USR1. No call is lost.
 # Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;
@@ -7,9 +7,9 @@ use warnings;
 use lib 't/lib';
 use Test::More;
 use TestGate;
-use TestPool qw(application begin calls handlers outcomes wait_for_stats waits);
+use TestPool qw(application begin calls handlers outcomes pool_processes wait_for_stats waits);
 use TestServer;
-use TestTools   qw(wait_for);
+use TestTools   qw(content wait_for);
 use TestWorkers qw(directory is_gone pid_in stop_master write_file);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
@@ -61,6 +61,31 @@ subtest '--reload' => sub {
         'a file that changes is loaded again';
     is $server->stop, 0, 'the server stops';
 };
+
+for my $how ([], [qw(--workers 1)], [qw(--workers 1 --engine process --preload-app)]) {
+    subtest "USR1: @$how" => sub {
+        my $log    = directory() . '/pool.log';
+        my $server = TestServer->spawn(
+            $^X, (map { "-I$_" } @INC),
+            'bin/pagi-server', qw(--port 0 --pool-workers 1), @$how, '--error-log' => $log,
+            '--worker-pool' => handlers(), $app
+        );
+        my $port;
+        ok wait_for(sub { ($port) = content($log) =~ /listening on \S+:(\d+)/ }), 'the server runs';
+        $server->{port} = $port;
+        rename $log, "$log.1" or die "$log: $!";
+        $server->signal('USR1');
+        my $notes = sub { calls($server, [ note => [@_] ]); return content($log) =~ /noted @_/ };
+        ok wait_for(sub { $notes->('in time') }), 'a process of the pool writes to the new log';
+        my ($pid) = pool_processes($server->pid);
+        calls($server, ['exit']);
+        ok wait_for(sub { is_gone($pid) }),     'a process that has ended';
+        ok wait_for(sub { $notes->('later') }), '... is followed by one that writes there, too';
+        unlike content("$log.1"), qr/noted later/, '... only';
+        is $server->stop, 0, 'the server stops';
+        unlink $log, "$log.1";
+    };
+}
 
 for my $how ([qw(--pool-workers 1)], [qw(--pool-workers 3 --pool-idle-timeout 1)]) {
     subtest "USR2: @$how" => sub {

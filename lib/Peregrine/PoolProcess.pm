@@ -43,7 +43,8 @@ sub new {
     my ($class, %args) = @_;
     return bless {
         %args{
-            qw(link log number socket words place notice counts calls_max idle_timeout handlers init cleanup)
+            qw(link log number socket words place notice counts calls_max idle_timeout take_logs handlers init
+                cleanup)
         },
         made => 0,
         pid  => $$,
@@ -135,10 +136,14 @@ sub message {
 # `stop`, `retire`, or nothing.
 sub _told {
     my ($self) = @_;
-    for my $line ($self->{link}->read_lines) {
-        return $line->[0] if $line->[0] eq 'stop' || $line->[0] eq 'retire';
+    my $link = $self->{link};
+    for my $line ($link->read_lines) {
+        my ($word, undef, @descriptor) = @$line;
+        return $word if $word eq 'stop' || $word eq 'retire';
+        $self->{take_logs}->(@descriptor) if $word eq 'reopen';
     }
-    return $self->{link}->has_ended ? 'stop' : undef;
+    die "no descriptor is left for those that the master sends\n" if $link->lacks_room;
+    return $link->has_ended ? 'stop' : undef;
 }
 
 # Calls that wait when the server stops come from nobody who waits for an answer.
@@ -309,6 +314,7 @@ end. It sends back the answer, and with the last bytes the far end. ARCHITECTURE
     my $process = Peregrine::PoolProcess->new(
         link => $link, log => $log, number => 1, socket => $descriptor, words => $words, place => 1,
         notice => $word, counts => $counts, calls_max => 1000, idle_timeout => 60,
+        take_logs => sub { my ($descriptor) = @_; ... },
         handlers => { name => sub { ... } },
         init => sub { ... }, cleanup => sub { ... },
     );
@@ -319,7 +325,8 @@ end. It sends back the answer, and with the last bytes the far end. ARCHITECTURE
 
 Calls C<init>, tells the master over the link that the process is ready, and makes calls until the master
 says C<retire> or C<stop>, or has gone. With C<idle_timeout> it tells the master C<idle> once a second after
-this time without a call, and C<busy> when it gets a call and no other process is idle. At a stop it makes
+this time without a call, and C<busy> when it gets a call and no other process is idle. When the master says
+C<reopen> it calls C<take_logs> with the descriptor that comes with that. At a stop it makes
 the calls that wait first. Then it tells the master C<leaves>, and calls C<cleanup>. The master adds to the
 word C<notice> after it has told a process to leave, which reads that before its next call.
 

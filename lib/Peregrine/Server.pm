@@ -227,7 +227,7 @@ sub _worker_pool {
     my ($self) = @_;
     return undef if !defined $self->options->{worker_pool};    ## no critic
     require Peregrine::Server::WorkerPool;
-    return Peregrine::Server::WorkerPool->new(%{$self}{qw(log configuration)});
+    return Peregrine::Server::WorkerPool->new(%{$self}{qw(log configuration reopens)});
 }
 
 sub _croak_if_foreign {

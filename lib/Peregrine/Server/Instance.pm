@@ -416,6 +416,7 @@ sub reopen_logs {
     $self->{engine}->worker->reopen_access_log if $self->{engine};
     $_->(@descriptor) for @{ $self->{reopens} };
     Peregrine::Link::close_received(@descriptor);
+    $self->{pool}->reopen_logs if $self->{pool} && $self->{role} eq 'alone';
     return;
 }
 

@@ -501,6 +501,7 @@ sub reopen_logs {
     $_->() for @{ $self->{reopens} };
     my @opened = @{ $self->{reopens} } ? (undef, fileno STDERR) : ();
     $_->tell('reopen', @opened) for grep { defined } $self->_each, $self->{engine_master};
+    $self->{pool}->reopen_logs if $self->{pool};
     return;
 }
 

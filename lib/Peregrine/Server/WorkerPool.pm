@@ -10,6 +10,7 @@ use PAGI::Server::PoolHandlers;
 use PAGI::Server::WorkerPool;
 use Peregrine;
 use Peregrine::Deadline;
+use Peregrine::Link;
 use Peregrine::Master;
 use Peregrine::PoolProcess;
 use Peregrine::Process;
@@ -26,7 +27,7 @@ use constant SEND_BYTES => 1 << 24;
 # See Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# `log`, `configuration`.
+# `log`, `configuration`, `reopens`: functions that open logs anew.
 sub new {
     my ($class, %args) = @_;
     my $self = bless {%args}, $class;
@@ -103,9 +104,18 @@ sub start {
             if (!$template) { $leave->(); $weak->_load }
             return $weak->_run($record);
         },
-        $template ? (load => sub { $leave->(); $weak->_load }) : (),
+        $template ? $weak->_template($leave) : (),
     );
     return $self->{master}->start;
+}
+
+sub _template {
+    my ($self, $leave) = @_;
+    weaken(my $weak = $self);
+    return (
+        load    => sub { $leave->(); $weak->_load },
+        on_word => sub { my ($word, undef, @descriptor) = @_; $weak->_take_logs(@descriptor) if $word eq 'reopen' },
+    );
 }
 
 sub _load {
@@ -130,6 +140,7 @@ sub _run {
         words  => $self->{places}->words,
         %{$self}{qw(notice counts)},
         place        => $record->{spread},
+        take_logs    => sub { return $self->_take_logs(@_) },
         calls_max    => $self->{configuration}->by_chance('pool_max_calls'),
         idle_timeout => $self->{options}{pool_idle_timeout},
     )->run;
@@ -147,6 +158,20 @@ sub stop_start {
 sub restart {
     my ($self) = @_;
     return $self->{master} ? $self->{master}->restart : Future->done(1);
+}
+
+# The logs of this process are open anew: its processes get them open.
+sub reopen_logs {
+    my ($self) = @_;
+    $self->{master}->tell(reopen => undef, fileno STDERR) if $self->{master} && @{ $self->{reopens} };
+    return;
+}
+
+# In a process of the pool, or their template.
+sub _take_logs {
+    my ($self, @descriptor) = @_;
+    $_->(@descriptor) for @{ $self->{reopens} };
+    return Peregrine::Link::close_received(@descriptor);
 }
 
 sub renew {
@@ -310,7 +335,11 @@ L<PAGI::Server::WorkerPool> for their applications.
 
 =head2 new
 
-    my $pool = Peregrine::Server::WorkerPool->new(log => $log, configuration => $configuration);
+    my $pool = Peregrine::Server::WorkerPool->new(
+        log => $log, configuration => $configuration, reopens => [ sub { ... } ],
+    );
+
+C<reopens> are functions for L</reopen_logs>, which get the descriptor of the new log in each process.
 
 =head2 start, stop_start, stop, hurry, abandon
 
@@ -325,6 +354,12 @@ C<leave> is called in each process, and closes what it must not have.
 
 Replaces the processes by others, which load the handlers' file again: one by one, or all at once. The Future
 of C<restart> is done with 1, or with 0 if new processes do not start and old ones go on.
+
+=head2 reopen_logs
+
+    $pool->reopen_logs;
+
+Hands this process's standard error to all of its processes, as their logs from now on.
 
 =head2 facts
 
