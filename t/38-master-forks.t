@@ -1,4 +1,4 @@
-# Children of a Peregrine::Master that cannot be forked for a moment.
+# Children of a Peregrine::Master that cannot be forked for a moment, or that become another program.
 use strict;
 use warnings;
 
@@ -145,6 +145,28 @@ subtest 'a template cannot be forked once in a restart' => sub {
     ok loop_until(sub { $restart->is_ready }), 'the restart is over';
     is $restart->is_ready && $restart->get, 0, '... and was given up';
     is scalar serving($master),             2, '... and the children serve';
+    $master->stop->get;
+};
+
+subtest 'a child runs another program' => sub {
+    my $execs  = 1;
+    my $master = master(
+        count => 1,
+        run   => sub {
+            my ($child) = @_;
+            return serve($child) if !$execs;
+            $child->{link}->say('ready');
+            exec 'sleep', 60;
+        }
+    );
+    $master->start->get;
+    my ($child) = serving($master);
+    $execs = 0;
+    ok loop_until(sub {
+        grep { $_ != $child } serving($master);
+        }),
+        'another child takes its place';
+    ok !kill(0 => $child->{pid}), '... and the program has gone';
     $master->stop->get;
 };
 

@@ -42,7 +42,7 @@ use constant BUSY_MAX => 4096;
 # TERM for the whole process group comes to the master, too, which may hear of the child's end before.
 use constant ALONE_S => 0.1;
 # Seconds from the end of a child's link to the end of its process. After that another process has waited for
-# it.
+# it, or it is no child any more.
 use constant END_S => 1;
 
 # See Peregrine::Threads.
@@ -316,10 +316,10 @@ sub _watch_process {
 }
 
 # As a rule the process has ended. A process that a template has forked may have failed to start, or another
-# process may have waited for it: then the child is given up here.
+# process may have waited for it; and a process that has run another program with exec hears nothing any more.
+# Then the child is given up here.
 sub _link_ended {
     my ($self, $child) = @_;
-    return                      if !$child->{template};
     return $self->_gone($child) if !$child->{pid};
     later($self->{loop}, END_S, $self, _give_up => $child);
     return;
