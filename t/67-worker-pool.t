@@ -61,7 +61,7 @@ sub try_failures {
         is $said[$i][0], $expected[$i][0], "the kind of a failure: $expected[$i][0]";
         like $said[$i][1], $expected[$i][1], '... and its text';
     }
-    is_deeply [ map { $_->[0] } @{ asked($server, '/wrong') } ], [ ('InvalidCall') x 5 ],
+    is_deeply [ map { $_->[0] } @{ asked($server, '/wrong') } ], [ ('InvalidCall') x 8 ],
         'calls that are none';
     like asked($server, '/child'), qr/\AInvalidCall: process \d+ was forked/,
         'a process that the application forks has no pool';

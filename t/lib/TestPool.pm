@@ -114,7 +114,8 @@ my %DO = (
     },
     '/wrong' => async sub {
         my ($scope, $pool) = @_;
-        my @wrong = ([''], [ {} ], [ 'echo', args => 1 ], [ 'echo', timeout => 'x' ], [ 'echo', arg => [] ]);
+        my @wrong = ([''], [ {} ], [ 'echo', args => 1 ], [ 'echo', arg => [] ]);
+        push @wrong, map { [ 'echo', timeout => $_ ] } qw(x -1 inf nan);
         my @results;
         for my $call (@wrong) { push @results, await outcome($pool->call(@$call)) }
         return \@results;

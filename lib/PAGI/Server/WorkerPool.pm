@@ -20,6 +20,9 @@ use Socket       qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 # Bytes that are read at a time, and of an answer.
 use constant { READ_MAX => 65_536, ANSWER_MAX => 65 << 20 };
 
+# No number is as large; one that is none (NaN) is not smaller either.
+use constant INFINITE => 9**9**9;
+
 # Lines without a call that stay open for the next calls.
 use constant SPARE_MAX => 64;
 
@@ -109,7 +112,8 @@ sub _problem_with_call {
         if PAGI::Sync::is_sync($name);
     return 'a handler has a name'                  if !_is_text($name);
     return 'args has to be an array reference'     if !(ref $args && reftype($args) eq 'ARRAY');
-    return 'timeout has to be a number of seconds' if !looks_like_number($timeout) || $timeout < 0;
+    return 'timeout has to be a number of seconds'
+        if !looks_like_number($timeout) || !($timeout >= 0 && $timeout < INFINITE);
     return "process $$ was forked from another one, which has the pool" if $self->{pid} != $$;
     return;
 }
@@ -428,7 +432,8 @@ C<pool_idle_timeout> by the names of PAGI's design document.
 HUP loads the file again. New processes replace the old ones first, new interpreters come after that: so an
 application finds each handler that it has been changed to call. Interpreters from before may call new
 handlers for a moment: a handler that is to go should stay until its callers have gone. If a new process does
-not start, neither the pool nor the interpreters are replaced.
+not start, neither the pool nor the interpreters are replaced. The pool has no trial: when C<canary> takes
+interpreters back, their old code calls the new handlers, until a HUP with the old file.
 
 =head1 METHODS
 
