@@ -7,7 +7,7 @@ use warnings;
 use lib 't/lib';
 use Test::More;
 use TestGate;
-use TestPool qw(application begin calls handlers outcomes pool_processes wait_for_stats waits);
+use TestPool qw(application asked begin calls handlers outcomes pool_processes wait_for_stats waits);
 use TestServer;
 use TestTools   qw(content wait_for);
 use TestWorkers qw(directory is_gone pid_in stop_master write_file);
@@ -60,6 +60,46 @@ subtest '--reload' => sub {
     ok wait_for(sub { my ($said) = calls($server, ['version']); $said->[1] eq 'second' }),
         'a file that changes is loaded again';
     is $server->stop, 0, 'the server stops';
+};
+
+# Code of a pool with this version, whose processes wait at a gate before they start.
+sub waiting_handlers {
+    my ($version, $gate) = @_;
+    return handlers(<<"PERL");
+\$pool{handlers}{version} = sub { warn "version $version\\n"; return };
+\$pool{init} = sub { select undef, undef, undef, 0.02 until -e '$gate->{folder}/start'; return {} };
+PERL
+}
+
+subtest '--reload beside calls that wait' => sub {
+    my ($first, $gate) = (TestGate->new, TestGate->new);
+    $first->open('start');
+    my $file   = waiting_handlers(1, $first);
+    my $server = TestServer->command(qw(--reload --pool-workers 1), '--worker-pool', $file, $app);
+    my ($old)  = pool_processes($server->pid);
+    asked($server, '/forget', [ waits($gate), map { ['version'] } 1 .. 3 ]);
+    wait_for_stats($server, busy => 1, queue_depth => 3);
+    waiting_handlers(2, $gate);
+    ok $server->wait_for_log(qr/the application is loaded again/), 'the code has changed';
+    $gate->open('open');
+    ok wait_for(sub { is_gone($old) }), 'the process with the old code leaves after its call';
+    $gate->open('start');
+    ok $server->wait_for_log(qr/(?:\bversion \d\b.*){3}/s), 'calls that waited are made';
+    unlike $server->log, qr/\bversion 1\b/, '... by the new code';
+    is $server->stop, 0, 'the server stops';
+};
+
+subtest 'HUP, and a stop at once' => sub {
+    my ($first, $gate) = (TestGate->new, TestGate->new);
+    $first->open('start');
+    my $file = waiting_handlers(1, $first);
+    my $server =
+        TestServer->command(qw(--workers 1 --pool-workers 1 --shutdown-timeout 5), '--worker-pool', $file, $app);
+    waiting_handlers(2, $gate);
+    $server->signal('HUP');
+    ok wait_for(sub { pool_processes($server->pid) == 2 }), 'a new process of the pool starts';
+    is $server->stop, 0, 'the server stops';
+    unlike $server->log, qr/go on as they are/, 'and says nothing else';
 };
 
 for my $how ([], [qw(--workers 1)], [qw(--workers 1 --engine process --preload-app)]) {

@@ -410,6 +410,7 @@ sub restart {
     # New interpreters find handlers that are as new.
     return $self->{pool}->restart->then(sub {
         my ($is_new) = @_;
+        return Future->done(0)     if $self->{stopping};
         return $self->_restart_all if $is_new;
         $self->{log}->error('the workers go on as they are, too');
         return Future->done(0);
