@@ -1,4 +1,5 @@
-# Children of a Peregrine::Master that cannot be forked for a moment, or that become another program.
+# Children of a Peregrine::Master that cannot be forked for a moment, whose code is left by `next`, or that
+# become another program.
 use strict;
 use warnings;
 
@@ -146,6 +147,14 @@ subtest 'a template cannot be forked once in a restart' => sub {
     is $restart->is_ready && $restart->get, 0, '... and was given up';
     is scalar serving($master),             2, '... and the children serve';
     $master->stop->get;
+};
+
+subtest 'code of a child is left by next' => sub {
+    no warnings 'exiting';
+    my $master   = master(count => 1, run => sub { next });
+    my $starting = $master->start;
+    ok loop_until(sub { $starting->is_ready }), 'the start comes to an end';
+    like $starting->failure, qr/\Aleft by next, last or redo outside a loop$/, '... which tells of that';
 };
 
 subtest 'a child runs another program' => sub {

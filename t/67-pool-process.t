@@ -51,6 +51,12 @@ package Notice {
 
 my $wrong = Peregrine::Words->new(1);
 
+# Code that ends a loop of its callers.
+my %LEAVES = do {
+    no warnings 'exiting';
+    (next => sub { next }, last => sub { last }, redo => sub { redo });
+};
+
 my $said = File::Temp->new;    # by all processes
 
 # From now on the kernel refuses each descriptor that a process sends.
@@ -89,6 +95,7 @@ sub started {
                 handlers => {
                     read   => sub { my $text; return sysread($input, $text, 10) ? $text : "$!" },
                     echo   => sub { return $_[1] },
+                    leave  => sub { return $LEAVES{ $_[1] }->() },
                     refuse => sub { refuse_descriptors(); return 'refuses' },
                     close  => sub { POSIX::close(fileno $pool->{takes}); return 'closed' },
                     later  => sub { $SIG{ALRM} = sub { die "too late\n" }; alarm 1; return 'waits' },
@@ -211,6 +218,17 @@ subtest 'signals for all processes while it is at a call' => sub {
         ok wait_for(sub { content("/proc/$pid/status") =~ /^ShdPnd:\s+0+$/m }), "$signal comes";
         syswrite $output, 'text';
         is $call->get, 'text', '... and its handler reads on';
+    }
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'it leaves when it is told to';
+};
+
+subtest 'handlers that are left by next, last and redo' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    for my $way (sort keys %LEAVES) {
+        is_deeply [ ($calls->call('leave', args => [$way], timeout => 20)->failure)[ 0, 2 ] ],
+            [ "left by next, last or redo outside a loop\n", 'HandlerDied' ], "$way: the call fails";
+        is $calls->call('echo', args => [$way])->get, $way, '... and the process goes on';
     }
     $link->say(stop => 'stop');
     is ended($pid), 0, 'it leaves when it is told to';

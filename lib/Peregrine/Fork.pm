@@ -110,17 +110,33 @@ sub live {
     my ($link, $role, $code) = @_;
     $title //= $0;
     _show("$title ($role)");
-    my $status = eval {
+    my $status;
+    my $came_back = runs_through(sub {
         undef $IO::Async::Loop::ONE_TRUE_LOOP;
         srand;
-        $code->();
-    };
-    if (!defined $status) {
+        $status = $code->();
+    });
+    if (!$came_back || !defined $status) {
         my $reason = $@ =~ s/\s+\z//r;
         $link->say(failed => $reason);
         $status = NOT_STARTED;
     }
     Peregrine::leave($status);
+}
+
+# Perl looks for the loop of a `next` in the callers, too: it would end there, in the middle of a loop of ours.
+sub runs_through {
+    my ($code)    = @_;
+    my $error     = "left by next, last or redo outside a loop\n";
+    my $has_begun = 0;
+    my $is_done;
+    for my $once (1) {
+        last if $has_begun++;    # redo
+        $is_done = eval { $code->(); 1 };
+        $error   = $@;
+    }
+    $@ = $error;
+    return $is_done;
 }
 
 sub become {
@@ -189,6 +205,13 @@ In a child: C<ps> shows the second argument in parentheses behind the program's 
 leaves after its END blocks, without tearing down the heap. There is no loop yet of which L<IO::Async::Loop>
 would say that it is the only one. An exception of the code is sent as C<failed> over the L<Peregrine::Link>.
 Never returns.
+
+=head2 runs_through
+
+    Peregrine::Fork::runs_through(sub { ... }) or warn "it did not come to its end: $@";
+
+Calls code of others. False with C<$@> if it dies, or if it is left by C<next>, C<last> or C<redo>, which would
+lead into a loop of the caller.
 
 =head2 become
 

@@ -9,6 +9,7 @@ use Errno qw(EAGAIN EINTR ETOOMANYREFS);
 use List::Util qw(min);
 use Peregrine;
 use Peregrine::Deadline;
+use Peregrine::Fork;
 use Peregrine::Nearest;
 use Peregrine::Process;
 use POSIX        ();
@@ -66,7 +67,8 @@ sub run {
     $self->_note_failure('ends', $@) if !$is_told;
     $self->{words}->set($self->{place}, 0);
     $self->{link}->say('leaves');
-    my $is_clean = !$self->{cleanup} || eval { $self->{cleanup}->($self->{state}); 1 };
+    my ($cleanup, $state) = @{$self}{qw(cleanup state)};
+    my $is_clean = !$cleanup || Peregrine::Fork::runs_through(sub { $cleanup->($state) });
     $self->_note_failure('could not clean up', $@) if !$is_clean;
     return $is_told && $is_clean ? 0 : 1;
 }
@@ -229,7 +231,7 @@ sub _outcome {
             . Peregrine::Nearest::hint($name, sort keys %$handlers) ];
     my $result;
     local ($@, $_);
-    my $is_done = eval { $result = $handler->($self->{state}, @args); 1 };
+    my $is_done = Peregrine::Fork::runs_through(sub { $result = $handler->($self->{state}, @args) });
     my $died    = $@;
     $self->_end_copy($is_done ? '' : ': ' . _reason($died)) if $$ != $self->{pid};
     return [ done => $result ] if $is_done;

@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use IO::Async::Loop;
 use IO::Handle ();
 use Peregrine;
+use Peregrine::Fork;
 use Peregrine::Later qw(weakly);
 use Peregrine::Notify;
 use Peregrine::Optional;
@@ -274,7 +275,7 @@ sub load_once {
     my ($class, $log, $what, $load) = @_;
     my $process = $$;
     my $result;
-    my $is_loaded = eval { $result = $load->(); 1 };
+    my $is_loaded = Peregrine::Fork::runs_through(sub { $result = $load->() });
     my $error     = $@;
     $class->end_child($log,
         "process $$, which $what has forked while it was loaded, returned from that"
