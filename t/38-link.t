@@ -1,49 +1,42 @@
-# Links between processes: a message whose descriptors find no room ends a link, as the end of the other process
-# does, but is told apart from it.
+# Messages between processes whose descriptors find no room: the link ends, or goes on without them where that is
+# said to be so, and leaves no descriptor open.
 # Not repeated for each PEREGRINE_ENGINE: there is none.
 use strict;
 use warnings;
 
 use lib 't/lib';
-use Peregrine::Child;
 use Peregrine::Link;
 use Test::More;
-use TestTools ();    # for its deadline
+use TestTools   ();                 # for its deadline
+use TestWorkers qw(descriptors);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
 
-package Log {
-    sub error { my ($self, $text) = @_; $$self = $text; return }
+my @told;
+my @links = map { [ Peregrine::Link->pair ] } 1 .. 2;
+for my $link (@links) {
+    my ($here) = @$link;
+    $here->say(first => 'text');
+    $here->say(reopen => 'text', (fileno STDERR) x 3);
+    $here->say(last => 'text');
 }
+my ($ends, $goes_on) = map { $_->[1] } @links;
+$goes_on->on_no_room(sub { push @told, @_ });
 
-package Process {
-    sub stop_once { return }
-}
+# This process has room for two of three descriptors.
+open my $first, '<', '/dev/null' or die "/dev/null: $!";
+my $limit = 2 + fileno $first;
+close $first;
+my %before = descriptors($$);
+system('prlimit', '--pid', $$, "--nofile=$limit:") == 0 or die "prlimit: $?";
 
-# The log of a child whose link has ended.
-sub told {
-    my ($link) = @_;
-    my $text   = '';
-    my $log    = bless \$text, 'Log';
-    Peregrine::Child::_orphaned({ link => $link, log => $log, process => bless({}, 'Process') });
-    return $text;
-}
+is_deeply [ $goes_on->read_lines ], [ [ first => 'text' ], [ last => 'text' ] ],
+    'a message whose descriptors find no room is left out';
+is_deeply \@told, ["no descriptor is left for those of the message 'reopen', which is lost"], '... and told of';
+ok !$goes_on->has_ended, '... and the link goes on';
+is_deeply { descriptors($$) }, \%before, '... without those that had room';
 
-my ($gone, $left) = Peregrine::Link->pair;
-$gone->close;
-is_deeply [ $left->read_lines ], [], 'nothing comes from a process that has ended';
-ok $left->has_ended,   '... which is seen';
-ok !$left->lacks_room, '... as its end';
-is told($left), 'the master has gone: the worker stops', '... and said';
-
-my ($here, $there) = Peregrine::Link->pair;
-$here->say(first => 'text');
-$here->say(reopen => 'text', fileno STDERR);
-$here->say('last');
-system('prlimit', '--pid', $$, '--nofile=3:') == 0 or die "prlimit: $?";
-is_deeply [ $there->read_lines ], [ [ first => 'text' ] ], 'messages come until descriptors find no room';
-ok $there->has_ended,  'the link ends there';
-ok $there->lacks_room, '... for that reason';
-is told($there), 'no descriptor is left for those that the master sends: the worker stops', '... and says so';
+is_deeply [ $ends->read_lines ], [ [ first => 'text' ] ], 'elsewhere nothing comes after it';
+ok $ends->has_ended, '... and the link has ended';
 
 done_testing;

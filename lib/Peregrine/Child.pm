@@ -28,6 +28,7 @@ sub new {
         $self->{process}->attach_signals;
         Peregrine::settle_children(1);
     }
+    $self->{link}->on_no_room(weakly($self->{log}, 'error'));
     $self->{link}->watch($args{loop}, weakly($self, '_hear'), weakly($self, '_orphaned'));
     $self->_beat_later($args{heartbeat_timeout} / BEATS) if $args{heartbeat_timeout};
     return $self;
@@ -64,10 +65,8 @@ sub _leave {
 
 sub _orphaned {
     my ($self) = @_;
-    my $why =
-          $self->{link}->lacks_room ? 'no descriptor is left for those that the master sends: the worker stops'
-        : $self->{is_thread} ? 'it has come back: it ends'    # the master has given this thread up
-        :                      'the master has gone: the worker stops';
+    # The master has given this thread up, as it did not come back.
+    my $why = $self->{is_thread} ? 'it has come back: it ends' : 'the master has gone: the worker stops';
     $self->{log}->error($why);
     return $self->{process}->stop_once;
 }

@@ -89,7 +89,12 @@ sub read_lines {
         my $count       = $word =~ s/\@([0-9]+)\z// ? $1 : 0;
         my @descriptors = $count ? splice @{ $self->{descriptors} }, 0, $count : ();
         if (@descriptors < $count) {    # the process had no room for the descriptors
-            @{$self}{qw(ended lacks)} = (1, 1);
+            close_received(@descriptors);
+            if ($self->{on_no_room}) {
+                $self->{on_no_room}->("no descriptor is left for those of the message '$word', which is lost");
+                next;
+            }
+            $self->{ended} = 1;
             last;
         }
         $text =~ s/%([0-9a-f]{2})/chr hex $1/ge if defined $text;
@@ -142,7 +147,13 @@ sub wait_for {
 }
 
 sub has_ended { return $_[0]{ended} ? 1 : 0 }
-sub lacks_room { return $_[0]{lacks} ? 1 : 0 }
+
+# Without this function the link ends with a message whose descriptors find no room.
+sub on_no_room {
+    my ($self, $code) = @_;
+    $self->{on_no_room} = $code;
+    return $self;
+}
 
 sub has_news {
     my ($self) = @_;
@@ -285,14 +296,14 @@ the others. False when the other end is closed.
 
     exit if $link->has_ended;
 
-Whether the other end was found closed, or the link has come to its end here (L</lacks_room>).
+Whether the other end was found closed.
 
-=head2 lacks_room
+=head2 on_no_room
 
-    warn "no descriptor is left\n" if $link->lacks_room;
+    $link->on_no_room(sub { my ($text) = @_; warn "$text\n" });
 
-Whether the link has ended because this process had no room for the descriptors of a message, of which nothing
-can be asked again.
+Is called, with a text, in place of a message whose descriptors find no room in this process. Without it the
+link ends there, as if the other end was closed.
 
 =head2 has_news
 

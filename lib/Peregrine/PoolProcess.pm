@@ -62,11 +62,13 @@ sub run {
     $self->_end_copy('') if $$ != $self->{pid};
     _ignore('TERM');
     Peregrine::end_with_parent(0);
-    $self->{link}->say('ready');
+    my ($link, $log, $number) = @{$self}{qw(link log number)};
+    $link->on_no_room(sub { $log->error("pool process $number: $_[0]") });
+    $link->say('ready');
     my $is_told = eval { $self->_drain if $self->_serve eq 'stop'; 1 };
     $self->_note_failure('ends', $@) if !$is_told;
     $self->{words}->set($self->{place}, 0);
-    $self->{link}->say('leaves');
+    $link->say('leaves');
     my ($cleanup, $state) = @{$self}{qw(cleanup state)};
     my $is_clean = !$cleanup || Peregrine::Fork::runs_through(sub { $cleanup->($state) });
     $self->_note_failure('could not clean up', $@) if !$is_clean;
@@ -144,7 +146,6 @@ sub _told {
         return $word if $word eq 'stop' || $word eq 'retire';
         $self->{take_logs}->(@descriptor) if $word eq 'reopen';
     }
-    die "no descriptor is left for those that the master sends\n" if $link->lacks_room;
     return $link->has_ended ? 'stop' : undef;
 }
 
