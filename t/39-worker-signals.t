@@ -340,7 +340,7 @@ subtest 'USR1 opens logs anew' => sub {
     my $log    = "$dir/access.log";
     my $server = TestServer->spawn(
         $^X, (map { "-I$_" } @INC),
-        'bin/pagi-server', qw(-E production --port 0 --workers 2),
+        'bin/pagi-server', qw(-E production --port 0 --workers 2 --channels --status 127.0.0.1:0),
         '--access-log',    $log, '--error-log', "$dir/error.log", $app
     );
     my $port;
@@ -355,7 +355,7 @@ subtest 'USR1 opens logs anew' => sub {
             !grep { m{\Q$dir\E/\w+\.log\.1\z} }
                 map { my %open = descriptors($_); values %open } children($server->pid);
         }),
-        'no worker has the old ones open'
+        'no process has the old ones open'
     );
     get($port, '/after') for 1 .. 20;
     ok(wait_for(sub { 20 == (() = content($log) =~ m{/after}g) }), 'what comes after is in the new one')

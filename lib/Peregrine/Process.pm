@@ -10,6 +10,7 @@ use IO::Handle ();
 use Peregrine;
 use Peregrine::Fork;
 use Peregrine::Later qw(weakly);
+use Peregrine::Link;
 use Peregrine::Notify;
 use Peregrine::Optional;
 use POSIX        ();
@@ -261,6 +262,13 @@ sub _is_stopping {
 
 # ---- Processes that the application forks -------------------------------------------------------
 
+# `reopens`: functions that open logs anew. The process has got the descriptor of the new one.
+sub take_logs {
+    my ($class, $reopens, @descriptor) = @_;
+    $_->(@descriptor) for @$reopens;
+    return Peregrine::Link::close_received(@descriptor);
+}
+
 # Ends a child that has returned by mistake to the code in which its parent runs the server. END blocks and
 # destructors are left to the parent.
 sub end_child {
@@ -430,6 +438,13 @@ there is one, and ends the process at once, without END blocks.
 
 Returns what the code returns, or dies of what the code dies of. A process that the code has forked, and that
 comes back from it, is logged and ends.
+
+=head2 take_logs
+
+    Peregrine::Process->take_logs([ sub { my ($descriptor) = @_; ... } ], $descriptor);
+
+Calls functions that open logs anew, with the descriptor of the new file if this process has received one, which
+is closed then.
 
 =head2 exit_place
 

@@ -190,6 +190,7 @@ sub _part {
         my $pool    = $self->_worker_pool;
         my $monitor = Peregrine::Server::Monitor->new(
             pool         => $pool,
+            reopens      => $self->{reopens},
             certificates => $self->{certificate_table},
             log          => $self->{log},
             options      => $self->options,
@@ -218,7 +219,7 @@ sub _hub {
     my ($self) = @_;
     return undef if !$self->options->{channels};    ## no critic
     require Peregrine::Server::Hub;
-    return Peregrine::Server::Hub->new(%{$self}{qw(log configuration)},
+    return Peregrine::Server::Hub->new(%{$self}{qw(log configuration reopens)},
         heartbeat => $self->{configuration}->engine_heartbeat,);
 }
 

@@ -70,6 +70,12 @@ sub _not_started {
     return;
 }
 
+sub tell {
+    my ($self, @message) = @_;
+    $self->{master}->tell(@message) if $self->{master};
+    return;
+}
+
 # The master's Future is done within a callback of the master, which has to be there still.
 sub stop {
     my ($self) = @_;
@@ -110,6 +116,12 @@ A L<Peregrine::Master> with one child, which is started again when it dies, and 
 
 C<serve> is called in the process. It closes what the process must not have, and returns a loop and a server
 for a L<Peregrine::Child>.
+
+=head2 tell
+
+    $beside->tell('reopen', undef, fileno STDERR);
+
+Says something to the process.
 
 =head2 stop
 

@@ -11,6 +11,7 @@ use Peregrine;
 use Peregrine::Acceptor;
 use Peregrine::Handover;
 use Peregrine::Node;
+use Peregrine::Process;
 use Peregrine::Publisher;
 use POSIX ();
 use Peregrine::Server::Beside;
@@ -307,6 +308,12 @@ sub start_process {
     return;
 }
 
+sub tell {
+    my ($self, @message) = @_;
+    $self->{beside}->tell(@message) if $self->{beside};
+    return;
+}
+
 sub stop_process {
     my ($self) = @_;
     $self->_close;
@@ -357,12 +364,16 @@ sub shutdown {
     return Future->done;
 }
 
+sub reopen_logs {
+    my ($self, @descriptor) = @_;
+    return Peregrine::Process->take_logs($self->{hub}{reopens}, @descriptor);
+}
+
 sub retire           { my ($self) = @_; return $self->shutdown }
 sub hurry            { return }
 sub give_up_stop     { return }
 sub stop_within      { return }
 sub fail_stalled     { return 0 }
-sub reopen_logs      { return }
 sub load_again       { return }
 sub connection_count { return 0 }
 
@@ -439,9 +450,10 @@ Opens C<channels_socket>, if the option is there.
     $hub->start_thread($loop);
     $hub->stop_thread;
 
-=head2 start_process, stop_process
+=head2 start_process, tell, stop_process
 
     $hub->start_process($loop, sub { ... });
+    $hub->tell('reopen', undef, fileno STDERR);
     my $future = $hub->stop_process;
 
 The function is called in the new process, and closes what that must not have.

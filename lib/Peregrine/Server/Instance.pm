@@ -11,7 +11,6 @@ use PAGI::Server::Reports;
 use PAGI::Server::TLS;
 use Peregrine;
 use Peregrine::Later qw(later);
-use Peregrine::Link;
 use Peregrine::Process;
 use Peregrine::Server::Engine;
 use Peregrine::Server::Placement;
@@ -414,9 +413,9 @@ sub tls_in_use {
 sub reopen_logs {
     my ($self, @descriptor) = @_;
     $self->{engine}->worker->reopen_access_log if $self->{engine};
-    $_->(@descriptor) for @{ $self->{reopens} };
-    Peregrine::Link::close_received(@descriptor);
-    $self->{pool}->reopen_logs if $self->{pool} && $self->{role} eq 'alone';
+    Peregrine::Process->take_logs($self->{reopens}, @descriptor);
+    $self->{pool}->tell(reopen => undef, fileno STDERR)
+        if $self->{pool} && $self->{role} eq 'alone' && @{ $self->{reopens} };
     return;
 }
 

@@ -157,6 +157,7 @@ sub _instance {
     return Peregrine::Server::Instance->new(
         %{$self}{qw(configuration listeners)},
         role        => 'alone',
+        reopens     => $self->{reopens},
         loop        => $loop,
         log         => $self->{configuration}->make_log($application->name),
         application => $application,
@@ -224,6 +225,12 @@ sub start_process {
     return;
 }
 
+sub tell {
+    my ($self, @message) = @_;
+    $self->{beside}->tell(@message) if $self->{beside};
+    return;
+}
+
 sub stop_process {
     my ($self) = @_;
     my $beside = delete $self->{beside} or return Future->done;
@@ -256,7 +263,7 @@ busy, and is started again like one of them.
     my $monitor = Peregrine::Server::Monitor->new(counters => $counters, column => $column);
 
 C<certificates>: the L<Peregrine::Server::CertificateTable>, if the server orders any; C<pool>: its
-L<Peregrine::Server::WorkerPool>, if it has one. The second one is for a
+L<Peregrine::Server::WorkerPool>, if it has one; C<reopens>: functions that open its logs anew. The second one is for a
 child: what its engine counts goes into that column, which its master clears.
 
 =head2 planned
@@ -277,9 +284,10 @@ Opens the sockets of the status; closes them, with the status; closes the copies
 
     $monitor->serve($loop);
 
-=head2 start_process, stop_process
+=head2 start_process, tell, stop_process
 
     $monitor->start_process($loop, sub { ... });
+    $monitor->tell('reopen', undef, fileno STDERR);
     my $future = $monitor->stop_process;
 
 The function is called in the new process, and closes what that must not have.

@@ -10,7 +10,6 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
 use Peregrine::Deadline;
-use Peregrine::Link;
 use Peregrine::Master;
 use Peregrine::Process;
 use Peregrine::Server::Clones;
@@ -501,16 +500,15 @@ sub reopen_logs {
     my ($self) = @_;
     $_->() for @{ $self->{reopens} };
     my @opened = @{ $self->{reopens} } ? (undef, fileno STDERR) : ();
-    $_->tell('reopen', @opened) for grep { defined } $self->_each, $self->{engine_master};
-    $self->{pool}->reopen_logs if $self->{pool};
+    $_->tell('reopen', @opened)
+        for grep { defined } $self->_each, @{$self}{qw(engine_master pool hub monitor)};
     return;
 }
 
 # In a template.
 sub _take_logs {
     my ($self, @descriptor) = @_;
-    $_->(@descriptor) for @{ $self->{reopens} };
-    return Peregrine::Link::close_received(@descriptor);
+    return Peregrine::Process->take_logs($self->{reopens}, @descriptor);
 }
 
 # ---- Stop ---------------------------------------------------------------------------------------

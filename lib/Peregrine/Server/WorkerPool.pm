@@ -10,7 +10,6 @@ use PAGI::Server::PoolHandlers;
 use PAGI::Server::WorkerPool;
 use Peregrine;
 use Peregrine::Deadline;
-use Peregrine::Link;
 use Peregrine::Master;
 use Peregrine::PoolProcess;
 use Peregrine::Process;
@@ -160,18 +159,16 @@ sub restart {
     return $self->{master} ? $self->{master}->restart : Future->done(1);
 }
 
-# The logs of this process are open anew: its processes get them open.
-sub reopen_logs {
-    my ($self) = @_;
-    $self->{master}->tell(reopen => undef, fileno STDERR) if $self->{master} && @{ $self->{reopens} };
+sub tell {
+    my ($self, @message) = @_;
+    $self->{master}->tell(@message) if $self->{master};
     return;
 }
 
 # In a process of the pool, or their template.
 sub _take_logs {
     my ($self, @descriptor) = @_;
-    $_->(@descriptor) for @{ $self->{reopens} };
-    return Peregrine::Link::close_received(@descriptor);
+    return Peregrine::Process->take_logs($self->{reopens}, @descriptor);
 }
 
 sub renew {
@@ -340,7 +337,7 @@ L<PAGI::Server::WorkerPool> for their applications.
         log => $log, configuration => $configuration, reopens => [ sub { ... } ],
     );
 
-C<reopens> are functions for L</reopen_logs>, which get the descriptor of the new log in each process.
+C<reopens> are functions that open logs anew: they get the descriptor of the new one in each process.
 
 =head2 start, stop_start, stop, hurry, abandon
 
@@ -356,11 +353,11 @@ C<leave> is called in each process, and closes what it must not have.
 Replaces the processes by others, which load the handlers' file again: one by one, or all at once. The Future
 of C<restart> is done with 1, or with 0 if new processes do not start and old ones go on.
 
-=head2 reopen_logs
+=head2 tell
 
-    $pool->reopen_logs;
+    $pool->tell(reopen => undef, fileno STDERR);
 
-Hands this process's standard error to all of its processes, as their logs from now on.
+Says something to all processes: C<reopen> comes with their log from now on.
 
 =head2 facts
 
