@@ -1,13 +1,12 @@
-# Messages between processes whose descriptors find no room: the link ends, or goes on without them where that is
-# said to be so, and leaves no descriptor open.
-# Not repeated for each PEREGRINE_ENGINE: there is none.
+# Messages between processes whose descriptors find no room: the link ends, or goes on without them where that
+# is said to be so, and leaves no descriptor open. Not repeated for each PEREGRINE_ENGINE: there is none.
 use strict;
 use warnings;
 
 use lib 't/lib';
 use Peregrine::Link;
 use Test::More;
-use TestTools   ();                 # for its deadline
+use TestTools   ();                # for its deadline
 use TestWorkers qw(descriptors);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
@@ -16,9 +15,9 @@ my @told;
 my @links = map { [ Peregrine::Link->pair ] } 1 .. 2;
 for my $link (@links) {
     my ($here) = @$link;
-    $here->say(first => 'text');
+    $here->say(first  => 'text');
     $here->say(reopen => 'text', (fileno STDERR) x 3);
-    $here->say(last => 'text');
+    $here->say(last   => 'text');
 }
 my ($ends, $goes_on) = map { $_->[1] } @links;
 $goes_on->on_no_room(sub { push @told, @_ });
@@ -32,7 +31,8 @@ system('prlimit', '--pid', $$, "--nofile=$limit:") == 0 or die "prlimit: $?";
 
 is_deeply [ $goes_on->read_lines ], [ [ first => 'text' ], [ last => 'text' ] ],
     'a message whose descriptors find no room is left out';
-is_deeply \@told, ["no descriptor is left for those of the message 'reopen', which is lost"], '... and told of';
+is_deeply \@told, ["no descriptor is left for those of the message 'reopen', which is lost"],
+    '... and told of';
 ok !$goes_on->has_ended, '... and the link goes on';
 is_deeply { descriptors($$) }, \%before, '... without those that had room';
 

@@ -81,7 +81,8 @@ subtest 'columns run out, and come back' => sub {
 
 # TTIN brings more workers, and old ones may stay for long.
 subtest 'a server has columns for all workers that there may be' => sub {
-    my $monitor = Peregrine::Server::Monitor->new(options => { status => '127.0.0.1:0', log_format => 'text' });
+    my $monitor =
+        Peregrine::Server::Monitor->new(options => { status => '127.0.0.1:0', log_format => 'text' });
     $monitor->bind({});
     my $counters = $monitor->counters;
     my @columns  = grep { defined } map { $counters->claim } 1 .. 2 * 1024;

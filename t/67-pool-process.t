@@ -96,9 +96,13 @@ sub started {
                     read   => sub { my $text; return sysread($input, $text, 10) ? $text : "$!" },
                     echo   => sub { return $_[1] },
                     leave  => sub { return $LEAVES{ $_[1] }->() },
-                    refuse => sub { refuse_descriptors(); return 'refuses' },
+                    refuse => sub { refuse_descriptors();                return 'refuses' },
                     close  => sub { POSIX::close(fileno $pool->{takes}); return 'closed' },
-                    later  => sub { $SIG{ALRM} = sub { die "too late\n" }; alarm 1; return 'waits' },
+                    later  => sub {
+                        $SIG{ALRM} = sub { die "too late\n" };
+                        alarm 1;
+                        return 'waits';
+                    },
                 }
             },
         ),
@@ -147,7 +151,8 @@ subtest 'long answers that have come as a whole before they are read' => sub {
         my $text  = 'x' x $length;
         my ($one) = $pool->{counts}->get(Peregrine::PoolProcess::DONE());
         my $call  = $calls->call('echo', args => [$text]);
-        wait_for(sub { $pool->{counts}->get(Peregrine::PoolProcess::DONE()) > $one && $calls->stats->{idle} });
+        wait_for(sub { $pool->{counts}->get(Peregrine::PoolProcess::DONE()) > $one && $calls->stats->{idle} }
+        );
         my $answer = eval { $call->get } // $@;
         $wrong{$length} = substr $answer, 0, 60 if $answer ne $text;
     }
@@ -246,12 +251,13 @@ subtest 'code that takes away what the process needs' => sub {
         my $status = ended($pid);
         is defined $status && $status >> 8, 1, '... and the process ends, for another one';
         like content($said->filename), qr/pool process 1 ends: \Q$why\E$/m, '... says why';
-        like content($said->filename), qr/cleaned up after $name$/m,         '... and cleans up';
+        like content($said->filename), qr/cleaned up after $name$/m,        '... and cleans up';
     }
     my ($pool, $calls, $link, $pid) = started(cleanup => sub { die "not clean\n" });
     $link->say(stop => 'stop');
     is ended($pid) >> 8, 1, 'a cleanup that dies is a failure';
-    like content($said->filename), qr/pool process 1 could not clean up: not clean$/m, '... of which the log tells';
+    like content($said->filename), qr/pool process 1 could not clean up: not clean$/m,
+        '... of which the log tells';
 };
 
 subtest 'the kernel lets no descriptor be on its way to the caller' => sub {
@@ -272,7 +278,8 @@ subtest 'a process without room for descriptors' => sub {
     like $failure, qr/\AWorkerDied: /, 'a call fails as if its process had ended';
     my $status = ended($pid);
     is defined $status && $status >> 8, 1, '... which it does, and takes no other call';
-    like content($said->filename), qr/pool process 1 ends: no descriptor is left for a call: Too many open files$/m,
+    like content($said->filename),
+        qr/pool process 1 ends: no descriptor is left for a call: Too many open files$/m,
         '... and says why';
 };
 

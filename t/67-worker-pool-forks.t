@@ -88,18 +88,17 @@ subtest 'a process for handlers that block loads such a file' => sub {
 };
 
 my $forks = write_file('forks.psgi', <<'PERL');
-my $process = $$;
-my $pid     = fork // die "fork: $!\n";
+my $pid = fork // die "fork: $!\n";
 waitpid $pid, 0 if $pid;
 die "the copy dies\n" if !$pid && $ENV{COPY_DIES};
-sub { [ 200, [], [ $$ == $process ? 'the application' : 'its copy' ] ] };
+sub { [ 200, [], [ $pid ? 'the application' : 'its copy' ] ] };
 PERL
 
 for my $way (
     [],
     [ '--workers', 1 ],
-    [ '--engine', 'process', '--workers', 1, '--no-preload-app' ],
-    [ '--engine', 'process', '--workers', 1, '--preload-app' ],
+    [ '--engine',  'process', '--workers', 1, '--no-preload-app' ],
+    [ '--engine',  'process', '--workers', 1, '--preload-app' ],
     )
 {
     subtest "an application that forks while it is loaded: @$way" => sub {

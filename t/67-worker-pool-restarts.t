@@ -80,7 +80,7 @@ subtest '--reload beside calls that wait' => sub {
     asked($server, '/forget', [ waits($gate), map { ['version'] } 1 .. 3 ]);
     wait_for_stats($server, busy => 1, queue_depth => 3);
     waiting_handlers(2, $gate);
-    ok $server->wait_for_log(qr/the application is loaded again/), 'the code has changed';
+    ok $server->wait_for_log(qr/changed: .*: the application is loaded again/), 'the code has changed';
     $gate->open('open');
     ok wait_for(sub { is_gone($old) }), 'the process with the old code leaves after its call';
     $gate->open('start');
@@ -92,9 +92,9 @@ subtest '--reload beside calls that wait' => sub {
 subtest 'HUP, and a stop at once' => sub {
     my ($first, $gate) = (TestGate->new, TestGate->new);
     $first->open('start');
-    my $file = waiting_handlers(1, $first);
-    my $server =
-        TestServer->command(qw(--workers 1 --pool-workers 1 --shutdown-timeout 5), '--worker-pool', $file, $app);
+    my $file   = waiting_handlers(1, $first);
+    my $server = TestServer->command(qw(--workers 1 --pool-workers 1 --shutdown-timeout 5),
+        '--worker-pool', $file, $app);
     waiting_handlers(2, $gate);
     $server->signal('HUP');
     ok wait_for(sub { pool_processes($server->pid) == 2 }), 'a new process of the pool starts';
@@ -107,8 +107,10 @@ for my $how ([], [qw(--workers 1)], [qw(--workers 1 --engine process --preload-a
         my $log    = directory() . '/pool.log';
         my $server = TestServer->spawn(
             $^X, (map { "-I$_" } @INC),
-            'bin/pagi-server', qw(--port 0 --pool-workers 1), @$how, '--error-log' => $log,
-            '--worker-pool' => handlers(), $app
+            'bin/pagi-server', qw(--port 0 --pool-workers 1 --pool-max-calls 0), @$how,
+            '--error-log'   => $log,
+            '--worker-pool' => handlers(),
+            $app
         );
         my $port;
         ok wait_for(sub { ($port) = content($log) =~ /listening on \S+:(\d+)/ }), 'the server runs';

@@ -16,8 +16,8 @@ BEGIN { @WORDS = Peregrine::counters() }
 use constant { PID => 0, SINCE => 1, BEAT => 2, OWN => 3 };
 use constant WIDTH => @WORDS + OWN;
 
-# Before the columns: how often the master has begun and ended to move a column, the highest column that was in
-# use, and what is the master's own.
+# Before the columns: how often the master has begun and ended to move a column, the highest column that was
+# in use, and what is the master's own.
 use constant { EPOCH => 0, HIGHEST => 1, RESTARTS => 2 };
 my @RESTARTS;
 

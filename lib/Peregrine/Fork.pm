@@ -124,7 +124,8 @@ sub live {
     Peregrine::leave($status);
 }
 
-# Perl looks for the loop of a `next` in the callers, too: it would end there, in the middle of a loop of ours.
+# Perl looks for the loop of a `next` in the callers, too: it would end there, in the middle of a loop of
+# ours.
 sub runs_through {
     my ($code)    = @_;
     my $error     = "left by next, last or redo outside a loop\n";
@@ -210,8 +211,8 @@ Never returns.
 
     Peregrine::Fork::runs_through(sub { ... }) or warn "it did not come to its end: $@";
 
-Calls code of others. False with C<$@> if it dies, or if it is left by C<next>, C<last> or C<redo>, which would
-lead into a loop of the caller.
+Calls code of others. False with C<$@> if it dies, or if it is left by C<next>, C<last> or C<redo>, which
+would lead into a loop of the caller.
 
 =head2 become
 

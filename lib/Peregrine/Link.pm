@@ -91,7 +91,8 @@ sub read_lines {
         if (@descriptors < $count) {    # the process had no room for the descriptors
             close_received(@descriptors);
             if ($self->{on_no_room}) {
-                $self->{on_no_room}->("no descriptor is left for those of the message '$word', which is lost");
+                $self->{on_no_room}
+                    ->("no descriptor is left for those of the message '$word', which is lost");
                 next;
             }
             $self->{ended} = 1;

@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Errno qw(EAGAIN EINTR ETOOMANYREFS);
+use Errno      qw(EAGAIN EINTR ETOOMANYREFS);
 use List::Util qw(min);
 use Peregrine;
 use Peregrine::Deadline;
@@ -143,7 +143,7 @@ sub _told {
     my $link = $self->{link};
     for my $line ($link->read_lines) {
         my ($word, undef, @descriptor) = @$line;
-        return $word if $word eq 'stop' || $word eq 'retire';
+        return $word                      if $word eq 'stop' || $word eq 'retire';
         $self->{take_logs}->(@descriptor) if $word eq 'reopen';
     }
     return $link->has_ended ? 'stop' : undef;
@@ -177,8 +177,8 @@ sub _take {
     return 1;
 }
 
-# No call has come, or one whose descriptor had no room here. A process that gets no calls, or none that it can
-# answer, would look idle, and be given all of them.
+# No call has come, or one whose descriptor had no room here. A process that gets no calls, or none that it
+# can answer, would look idle, and be given all of them.
 sub _look_at_socket {
     my ($self, $bytes) = @_;
     my $why = $!;
@@ -264,7 +264,8 @@ sub _encoded {
 }
 
 # The caller gets its own end back with the last bytes, for the next call: if this process ends before, the
-# caller sees the end. Where the kernel lets no further descriptor be on its way, the answer ends with the line.
+# caller sees the end. Where the kernel lets no further descriptor be on its way, the answer ends with the
+# line.
 sub _send {
     my ($end, $bytes) = @_;
     my $at = length($bytes) > SEND_MAX ? length($bytes) - 1 : 0;

@@ -443,8 +443,8 @@ comes back from it, is logged and ends.
 
     Peregrine::Process->take_logs([ sub { my ($descriptor) = @_; ... } ], $descriptor);
 
-Calls functions that open logs anew, with the descriptor of the new file if this process has received one, which
-is closed then.
+Calls functions that open logs anew, with the descriptor of the new file if this process has received one,
+which is closed then.
 
 =head2 exit_place
 

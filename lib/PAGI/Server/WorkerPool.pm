@@ -110,8 +110,8 @@ sub _problem_with_call {
     return "a call has no option '$more'" if defined $more;
     return 'sync handlers need processes of their own: use --engine process and --sync-workers'
         if PAGI::Sync::is_sync($name);
-    return 'a handler has a name'                  if !_is_text($name);
-    return 'args has to be an array reference'     if !(ref $args && reftype($args) eq 'ARRAY');
+    return 'a handler has a name'              if !_is_text($name);
+    return 'args has to be an array reference' if !(ref $args && reftype($args) eq 'ARRAY');
     return 'timeout has to be a number of seconds'
         if !looks_like_number($timeout) || !($timeout >= 0 && $timeout < INFINITE);
     return "process $$ was forked from another one, which has the pool" if $self->{pid} != $$;

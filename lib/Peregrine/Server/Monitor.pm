@@ -263,8 +263,8 @@ busy, and is started again like one of them.
     my $monitor = Peregrine::Server::Monitor->new(counters => $counters, column => $column);
 
 C<certificates>: the L<Peregrine::Server::CertificateTable>, if the server orders any; C<pool>: its
-L<Peregrine::Server::WorkerPool>, if it has one; C<reopens>: functions that open its logs anew. The second one is for a
-child: what its engine counts goes into that column, which its master clears.
+L<Peregrine::Server::WorkerPool>, if it has one; C<reopens>: functions that open its logs anew. The second one
+is for a child: what its engine counts goes into that column, which its master clears.
 
 =head2 planned
 

@@ -113,7 +113,8 @@ sub _template {
     weaken(my $weak = $self);
     return (
         load    => sub { $leave->(); $weak->_load },
-        on_word => sub { my ($word, undef, @descriptor) = @_; $weak->_take_logs(@descriptor) if $word eq 'reopen' },
+        on_word =>
+            sub { my ($word, undef, @descriptor) = @_; $weak->_take_logs(@descriptor) if $word eq 'reopen' },
     );
 }
 
