@@ -15,7 +15,10 @@ BEGIN {
     }
 }
 
-sub bytes { my ($size) = @_; return join '', map { sprintf '%06d,', $_ } 1 .. $size / 7 }
+sub bytes {
+    my ($size) = @_;
+    return join '', map { sprintf '%06d,', $_ } 1 .. $size / 7;
+}
 my %FILES = map { $_ => bytes($_) } 7_000, 140_000, 3_500_000;
 
 mkdir directory() . '/public' or die "public: $!";

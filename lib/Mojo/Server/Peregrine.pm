@@ -71,22 +71,22 @@ sub serve {
 sub _live {
     my ($self, $scope, $receive, $send) = @_;
     return $receive->()->then(sub {
-        $self->begin($scope);
-        return $send->({ type => 'lifespan.startup.complete' });
-    })->then(sub { return $receive->() })->then(sub {
-        $self->end;
-        return $send->({ type => 'lifespan.shutdown.complete' });
+        my $has_begun = eval { $self->begin($scope); 1 };
+        # As in the daemon, no server starts where the hook dies.
+        return $send->({ type => 'lifespan.startup.failed', message => "$@" }) if !$has_begun;
+        return $send->({ type => 'lifespan.startup.complete' })->then(sub { return $receive->() })->then(sub {
+            $self->end;
+            return $send->({ type => 'lifespan.shutdown.complete' });
+        });
     });
 }
 
 # Servers by process and address that share the loop: the last one ends it.
 my %serving;
 
-# The hook comes first: what it waits for runs a loop of its own.
+# The hook comes first: what it waits for runs a loop of its own. When it dies nothing has begun.
 sub begin {
     my ($self, $scope) = @_;
-    $self->{process} = $$;
-    $serving{$$}{ refaddr $self } = 1;
     my $channels = $scope->{'pagi.channels'};
     $self->channels($channels && PAGI::Server::Channels->new($channels->node));
     $self->app->server($self);
@@ -97,12 +97,14 @@ sub begin {
         if !$reactor->isa('Mojo::Reactor::Peregrine');
     # Several applications of a process share the reactor.
     $reactor->attach(IO::Async::Loop->new, on_stop => sub { kill TERM => $$ }) if !$reactor->is_attached;
+    $self->{process} = $$;
+    $serving{$$}{ refaddr $self } = 1;
     return;
 }
 
 sub end {
     my ($self) = @_;
-    delete $serving{$$}{ refaddr $self };
+    delete $serving{$$}{ refaddr $self } or return;
     return if %{ $serving{$$} };
     $self->ioloop->emit('finish');
     $self->ioloop->reactor->detach;
@@ -139,10 +141,13 @@ sub transaction {
     return $tx;
 }
 
+# Several applications of a process share the event loop, and with it the names.
+my $named = 0;
+
 # An application has a class of its own for transactions.
 sub _name_connection {
     my ($self, $tx) = @_;
-    my $name = 'peregrine-own-' . ++$self->{connections};
+    my $name = 'peregrine-own-' . ++$named;
     $tx->{peregrine}->name_stream($name);
     $tx->connection($name);
     return;

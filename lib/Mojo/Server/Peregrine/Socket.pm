@@ -81,7 +81,7 @@ sub _answer {
             defined $protocol ? (subprotocol => $protocol) : (),
         },
         sub {
-            $tx->closed;
+            $self->close_transaction($tx);
             $self->{ws}->established(1);
             $self->limit_idle;    # the engine's own for WebSockets until here
             $self->_pump;
@@ -218,7 +218,7 @@ sub _end {
     return if $self->{ended}++;
     my ($ws, $tx) = delete @{$self}{qw(ws handshake)};
     $tx->unsubscribe('resume');
-    $tx->closed if !$tx->is_finished;
+    $self->close_transaction($tx) if !$tx->is_finished;
     delete $ws->{peregrine};
     my $waiting = delete $self->{waiting};
     $waiting->cancel if $waiting && !$waiting->is_ready;

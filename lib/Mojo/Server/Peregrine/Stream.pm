@@ -81,7 +81,7 @@ sub close_gracefully {
 # All that was sent has left, or has room.
 sub drained {
     my ($self) = @_;
-    $self->emit('drain');
+    $self->_tell('drain');
     $self->close if $self->{is_leaving} && !$self->is_writing;
     return;
 }
@@ -91,8 +91,15 @@ sub closed {
     my ($self) = @_;
     return if !delete $self->{exchange};
     # Code that waits for room goes on.
-    $self->emit('drain') if $self->has_subscribers('drain');
-    $self->emit('close');
+    $self->_tell('drain') if $self->has_subscribers('drain');
+    $self->_tell('close');
+    return;
+}
+
+# A subscriber that dies interrupts nothing, as in the daemon, whose reactor catches it.
+sub _tell {
+    my ($self, $event) = @_;
+    $self->reactor->_try('Stream', sub { $self->emit($event) });
     return;
 }
 
