@@ -12,6 +12,7 @@ use TestServer;
 use TestStream;
 use TestTools   qw(content wait_for);
 use TestWorkers qw(children directory is_gone pid_in stop_master write_file);
+use Time::HiRes qw(ITIMER_REAL setitimer);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
 
@@ -145,11 +146,36 @@ subtest 'a fork' => sub {
     like $publisher->position('forked'), qr/\A\w+\.101\./, 'and no entry is lost or comes twice';
 };
 
+sub hub_of {
+    my ($of)  = @_;
+    my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($of->pid);
+    return $hub;
+}
+
+subtest 'signals come while the hub is busy' => sub {
+    my $publisher = Peregrine::Publisher->new(socket => $path);
+    like $publisher->publish(news => 'before'), qr/\A$place\z/, 'a connection';
+    my ($hub, $signals) = (hub_of($server), 0);
+    local $SIG{ALRM} = sub { kill CONT => $hub if ++$signals == 3 };
+    kill STOP => $hub;
+    wait_for(
+        sub {
+            !grep { content($_) !~ /^State:\s+T/m } glob "/proc/$hub/task/*/status";
+        }
+    ) or die 'no stop';
+    setitimer(ITIMER_REAL, 0.05, 0.05);
+    my $position = eval { $publisher->publish(news => 'meanwhile') };
+    my $failure  = $@;
+    setitimer(ITIMER_REAL, 0);
+    kill CONT => $hub;
+    cmp_ok $signals, '>=', 3, 'the hub was stopped until the third of them';
+    like $position, qr/\A$place\z/, 'the program has its answer' or diag $failure;
+};
+
 subtest 'the hub dies' => sub {
     my $publisher = Peregrine::Publisher->new(socket => $path);
     my $before    = $publisher->publish(news => 'before');
-    my ($hub)     = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($server->pid);
-    kill KILL => $hub;
+    kill KILL => hub_of($server);
     my $after;
     ok wait_for(sub {
         return $after = eval { $publisher->publish(news => 'after') }

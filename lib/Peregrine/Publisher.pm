@@ -189,11 +189,15 @@ sub _frame {
     return pack($HEAD, HEAD - 4 + length $rest, $kind, 0, length $name, $number, 0, length $extra) . $rest;
 }
 
-# Waits until the socket is ready; false: the time is up.
+# Waits until the socket is ready; false: the time is up. A signal that the program handles meanwhile, that of
+# a child's end for instance, ends a wait early.
 sub _is_ready {
     my ($self, $can, $until) = @_;
-    my $left = $until - Peregrine::Deadline::now();
-    return $left > 0 && IO::Select->new($self->{handle})->$can($left);
+    my $select = IO::Select->new($self->{handle});
+    while ((my $left = $until - Peregrine::Deadline::now()) > 0) {
+        return 1 if $select->$can($left);
+    }
+    return 0;
 }
 
 sub _send {
