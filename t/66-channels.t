@@ -148,7 +148,11 @@ subtest 'what a call says' => sub {
     is $call->([ publish   => 't', { type => undef } ]), 'InvalidMessage', 'a message whose type is undef';
     is $call->([ publish   => 't', { type => "$_.x" } ]), 'InvalidMessage', "a forged event: $_."
         for qw(http websocket sse lifespan);
+    is $call->([ publish => 't', { type => 'topic.reset' } ]), 'InvalidMessage',
+        'a forged event: topic.reset';
     is $call->([ publish => 't', { type => 'httpx' } ]), 1, 'a type that only begins alike';
+    is $call->([ publish => 't', { type => 'topic.resets' } ]), 1,
+        'a type that is longer than a reserved one';
     is $call->([ publish => 't', { type => 'a', text => 'x' x (1 << 20) } ]), 'MessageTooLarge',
         'a message of more than 1 MiB';
     is $call->([ publish => 't', { type => 'a', text => 'x' x ((1 << 20) - 100) } ]), 1,

@@ -155,13 +155,13 @@ static void put_value(pTHX_ writer *to, SV *value) {
     }
 }
 
-/* Whether a type belongs to the events of PAGI: who publishes such a message would forge an event of the
- * server's. */
+/* Whether a type belongs to the events of PAGI, or is that of topics: such a message would be a forged event
+ * of the server's. */
 static bool is_reserved(const char *type, STRLEN len) {
     static const char *const prefixes[] = {"http.", "websocket.", "sse.", "lifespan."};
     for (size_t i = 0; i < C_ARRAY_LENGTH(prefixes); i++)
         if (len >= strlen(prefixes[i]) && memEQ(type, prefixes[i], strlen(prefixes[i]))) return true;
-    return false;
+    return len == strlen("topic.reset") && memEQ(type, "topic.reset", len);
 }
 
 /* The mistake in the type of a message, read from the bytes that the message has become, which no code of
@@ -173,7 +173,8 @@ static const char *wrong_type(pTHX_ SV *bytes) {
     SV **type = hv_fetchs((HV *)SvRV(message), "type", 0);
     if (!type || !SvPOK(*type) || SvCUR(*type) == 0) return "it has no type, which has to be a string";
     return is_reserved(SvPVX_const(*type), SvCUR(*type))
-               ? "its type is one of the server's events: http., websocket., sse. and lifespan. are reserved"
+               ? "its type is one of the server's events: http., websocket., sse., lifespan. and "
+                 "topic.reset are reserved"
                : NULL;
 }
 

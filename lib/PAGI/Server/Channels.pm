@@ -280,10 +280,10 @@ none.
 =head2 Messages
 
 A message is a hash reference with a C<type>, a string. The server's own events begin with C<http.>,
-C<websocket.>, C<sse.> and C<lifespan.>; such types are refused, because who published one would forge an
-event. Values are strings, of bytes or of characters, numbers, C<undef>, true and false (of Perl, or of a
-module for JSON), lists and hashes, at most 64 within each other. With all its keys a message has at most
-1 MiB.
+C<websocket.>, C<sse.> and C<lifespan.>, and one is C<topic.reset>; such types are refused, because a message
+of one would be a forged event. Values are strings, of bytes or of characters, numbers, C<undef>, true and
+false (of Perl, or of a module for JSON), lists and hashes, at most 64 within each other. With all its keys a
+message has at most 1 MiB.
 
 =head1 COMING FROM
 
