@@ -7,7 +7,10 @@ use warnings;
 use lib 't/lib';
 use Cwd        qw(getcwd);
 use File::Spec ();
-use JSON::PP   qw(decode_json);
+use Future;
+use IO::Async::Loop;
+use JSON::PP qw(decode_json);
+use Peregrine;
 use Test::More;
 use TestClient qw(get post);
 use TestServer;
@@ -134,6 +137,23 @@ for my $name ($tutorial->names) {
         };
     }
 }
+
+subtest 'an event stream of ticker.pl that lasts' => sub {
+    my $app = do { local @ARGV = (); do $tutorial->path('ticker.pl') };
+    my ($waiting, $left);
+    no warnings 'redefine';
+    local *IO::Async::Loop::delay_future = sub { return $waiting = Future->new };
+    my $stream = $app->({ type => 'sse' }, sub { return $left = Future->new }, sub { return Future->done });
+    my @values;
+    for (1 .. 2) {
+        $waiting->done for 1 .. 1000;
+        push @values, Peregrine::sv_count();
+    }
+    cmp_ok($values[1] - $values[0], '<', 100, 'holds nothing of a thousand ticks that are over');
+    $left->done({ type => 'sse.disconnect' });
+    ok($stream->is_done,       'ends when its client leaves');
+    ok($waiting->is_cancelled, '... and so does its timer');
+};
 
 subtest 'README.md' => sub {
     my $readme = Tutorial->new('README.md');
