@@ -158,11 +158,9 @@ subtest 'signals come while the hub is busy' => sub {
     my ($hub, $signals) = (hub_of($server), 0);
     local $SIG{ALRM} = sub { kill CONT => $hub if ++$signals == 3 };
     kill STOP => $hub;
-    wait_for(
-        sub {
-            !grep { content($_) !~ /^State:\s+T/m } glob "/proc/$hub/task/*/status";
-        }
-    ) or die 'no stop';
+    wait_for(sub {
+        !grep { content($_) !~ /^State:\s+T/m } glob "/proc/$hub/task/*/status";
+    }) or die 'no stop';
     setitimer(ITIMER_REAL, 0.05, 0.05);
     my $position = eval { $publisher->publish(news => 'meanwhile') };
     my $failure  = $@;
