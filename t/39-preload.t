@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use Config;
 use IO::Socket::UNIX ();
+use Peregrine;
 use Peregrine::Link;
 use POSIX ();
 use Test::More;
@@ -351,6 +352,26 @@ subtest 'many descriptors over a link' => sub {
     is_deeply([ $there->read_lines ], [ [ 'before', undef ] ], '... others stay');
     $here->close;
     ok(!$there->wait_for('go'), '... until the end');
+};
+
+subtest 'descriptors that are not expected' => sub {
+    my ($here, $there) = Peregrine::Link->pair;
+    $there->refuse_descriptors;
+    open my $null, '<', '/dev/null' or die $!;
+    my $before = () = glob '/proc/self/fd/*';
+    Peregrine::send_descriptors($here->descriptor, "$_\n", (fileno $null) x 200) for qw(one two);
+    is_deeply([ $there->read_lines ], [ [ 'one', undef ], [ 'two', undef ] ], 'the words come');
+    is(scalar(() = glob '/proc/self/fd/*'), $before, '... without them');
+};
+
+subtest 'a line without an end' => sub {
+    my ($here, $there) = Peregrine::Link->pair;
+    is(syswrite($here->handle, 'x' x 50_000), 50_000, 'as much as a line may have');
+    is_deeply([ $there->read_lines ], [], '... is waited for');
+    ok(!$there->has_ended, '... while the link goes on');
+    is(syswrite($here->handle, 'x' x 50_000), 50_000, 'more');
+    is_deeply([ $there->read_lines ], [], '... is no line');
+    ok($there->has_ended, '... but the end of the link: the loop would turn for it for ever');
 };
 
 done_testing;

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use POSIX ();
 use Test::More;
 use TestClient qw(get);
 use TestMounts qw(all_serve app asked serves);
@@ -136,6 +137,60 @@ subtest 'canary and warm-up of one mount' => sub {
     ok serves($port, '/shop', 3), '... is followed by the others';
     no_failure('canary and warm-up', @clients);
     is $server->stop, 0, 'the end';
+};
+
+# Code of a mount's user, which has its template name another process than the one that the template has
+# forked.
+my $LIE = <<'PERL';
+my ($victim) = VICTIM;
+my $say = \&Peregrine::Link::say;
+no warnings 'redefine';
+*Peregrine::Link::say = sub {
+    my ($link, $word, @text) = @_;
+    return $say->($link, $word, $word eq 'pid' ? $victim : @text);
+};
+PERL
+my $ENGINE = <<'PERL';
+do {
+    my $of = getppid;
+    open my $in, '<', "/proc/$of/task/$of/children" or die "children: $!";
+    my ($pid) = grep {
+        open my $line, '<', "/proc/$_/cmdline" or die "cmdline: $!";
+        readline($line) =~ /\(engine\)/;
+    } split ' ', readline $in;
+    $pid;
+}
+PERL
+
+subtest 'a template that names processes of others' => sub {
+    plan skip_all => 'needs root' if $> != 0;
+    chmod oct 755, $dir or die $!;
+    my $bystander = fork // die "fork: $!";
+    if (!$bystander) {
+        sleep 1000;
+        POSIX::_exit(0);
+    }
+    for my $case ([ 'a process of root' => $bystander ], [ 'the engine' => $ENGINE ]) {
+        my ($whose, $victim) = @$case;
+        app('shop', 1, '', $LIE =~ s/VICTIM/$victim/r);
+        my $server = started(',user=nobody,preload_app=on,heartbeat_timeout=1');
+        my $named  = $server->wait_for_log(qr{/shop/: .*its template has named process (\d+), which is none});
+        ok $named, "$whose is named, and not taken";
+        is $named, $bystander, '... by its number' if $whose ne 'the engine';
+        ok serves($server->port, '/', 1), '... other mounts serve';
+        is $server->stop, 0, '... and the server ends well';
+    }
+    app('shop', 1, '', $LIE =~ s/VICTIM/undef/r =~ s/(?=return)/return 1 if \$word eq 'pid'; /r);
+    my $silent = started(',user=nobody,preload_app=on');
+    ok serves($silent->port, '/', 1), 'a template that names no process';
+    is $silent->stop,                         0, '... does not hold up the end of the server';
+    is waitpid($bystander, POSIX::WNOHANG()), 0, 'the process of root lives on';
+    kill KILL => $bystander;
+    waitpid $bystander, 0;
+    app('shop', 1);
+    my $server = started(',user=nobody,preload_app=on');
+    ok serves($server->port, '/shop', 1), 'a template that tells the truth';
+    is $server->stop, 0, '... ends well';
 };
 
 subtest 'a hot upgrade beside a mount that cannot start' => sub {

@@ -204,6 +204,28 @@ for my $more ([], ['--preload-app']) {
     };
 }
 
+# Tells what it found in its process while it was loaded: listening sockets, and a variable of the server's.
+my $found = write_file('found.psgi', <<'PERL');
+use Socket qw(SOL_SOCKET SO_ACCEPTCONN);
+my @listening = grep {
+    my $is_open = open my $copy, '+<&', $_;
+    $is_open && unpack 'i', getsockopt($copy, SOL_SOCKET, SO_ACCEPTCONN) // pack 'i', 0;
+} map { m{([0-9]+)\z} } glob '/proc/self/fd/*';
+my $said = @listening . ' ' . ($ENV{PAGI_CHANNELS_BACKEND} // 'nothing');
+sub { return [ 200, [], [$said] ] };
+PERL
+for my $more ([], ['--preload-app']) {
+    subtest "while applications are loaded @$more" => sub {
+        local $ENV{PAGI_CHANNELS_BACKEND} = 'memory://';
+        my $server =
+            TestServer->command_of('peregrine',
+            qw(-E production --engine process --no-access-log --workers 1 --status),
+            "$dir/status.load", @$more, '--mount', "/=$found", '--mount', "/shop=$found,workers=1");
+        is get($server->port, $_)->{body}, '0 nothing', "that of $_ has neither" for qw(/ /shop);
+        is $server->stop,                  0,           'the end';
+    };
+}
+
 my ($user, $other, $third) = qw(nobody daemon games);
 my %uid = map { $_ => scalar getpwnam $_ } $user, $other, $third;
 

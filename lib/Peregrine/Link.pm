@@ -57,6 +57,13 @@ sub use_in_child {
     return $self;
 }
 
+# An end that expects none: nobody would close them.
+sub refuse_descriptors {
+    my ($self) = @_;
+    $self->{refuses} = 1;
+    return $self;
+}
+
 sub say {
     my ($self, $word, $text, @descriptors) = @_;
     return 0 if !$self->{handle} || $self->{pid} != $$;
@@ -104,11 +111,21 @@ sub read_lines {
     return @lines;
 }
 
+# The kernel closes the descriptors that came with the bytes.
+sub _bytes_of {
+    my ($handle) = @_;
+    my $count    = sysread $handle, my $bytes, READ_MAX;
+    return defined $count ? $bytes : undef;
+}
+
 sub _read {
     my ($self) = @_;
     my $handle = $self->{handle} or return;
     while (length $self->{input} <= LINE_MAX) {
-        my ($bytes, @descriptors) = Peregrine::receive_descriptors(fileno $handle, READ_MAX);
+        my ($bytes, @descriptors) =
+            $self->{refuses}
+            ? _bytes_of($handle)
+            : Peregrine::receive_descriptors(fileno $handle, READ_MAX);
         if (!defined $bytes) {
             next               if $! == EINTR;
             $self->{ended} = 1 if $! != EAGAIN && $! != EWOULDBLOCK;
@@ -121,6 +138,8 @@ sub _read {
         }
         $self->{input} .= $bytes;
     }
+  # Only an end that is broken, or means harm, writes such a line, which would keep the loop turning for ever.
+    $self->{ended} = 1 if length $self->{input} > LINE_MAX && index($self->{input}, "\n") < 0;
     return;
 }
 
@@ -263,6 +282,12 @@ Before C<fork>: the child is to have this end.
     $there->use_in_child;
 
 After C<fork>, in the child: the end is its own now.
+
+=head2 refuse_descriptors
+
+    $link->refuse_descriptors;
+
+This end gets none: the kernel closes those that the other end sends.
 
 =head2 say
 

@@ -32,6 +32,8 @@ use constant COUNT_S => 5;
 use constant LARGE_S => 60;
 # Seconds that a child has, beyond the time for its stop, to say that it has ended.
 use constant ANSWER_S => 0.5;
+# Seconds between two looks at a process that a template has forked, and how many there are.
+use constant { INTRODUCED_LOOK_S => 0.01, INTRODUCED_LOOKS => 100 };
 # Seconds that a stuck child gets for telling where it is, before it is killed.
 use constant SAY_S => 3;
 # Seconds that templates have for their END blocks when children have used up the time of the stop.
@@ -234,6 +236,7 @@ sub _start_child {
     }
     $there->close;
     $self->{children}{ $child->{id} } = $child;
+    $here->refuse_descriptors;
     $here->watch($self->{loop}, weakly($self, _hear => $child), weakly($self, _link_ended => $child));
     return $child;
 }
@@ -302,16 +305,43 @@ sub _fork_from_template {
 
 sub _introduced {
     my ($self, $child, $pid) = @_;
-    return if $child->{pid} || $pid !~ /\A[1-9][0-9]*\z/;
-    $self->_watch_process($child, $pid);
-    $child->{link}->say('go');
-    return;
+    return if ($pid // '') !~ /\A[1-9][0-9]*\z/;
+    return $self->_look_at_introduced($child, $pid, INTRODUCED_LOOKS);
+}
+
+# The process that has forked the new one may not have ended yet.
+sub _look_at_introduced {
+    my ($self, $child, $pid, $looks) = @_;
+    return if $child->{pid} || !$self->{children}{ $child->{id} };
+    my $is_own = $self->_is_own($pid);
+    return later($self->{loop}, INTRODUCED_LOOK_S, $self, _look_at_introduced => $child, $pid, $looks - 1)
+        if !$is_own && $looks > 0;
+    # Expected: the loop watches the process already, as that of another child.
+    if ($is_own && eval { $self->_watch_process($child, $pid); 1 }) {
+        $child->{link}->say('go');
+        return;
+    }
+    $child->{reason} = "its template has named process $pid, which is none of its own";
+    return $self->_gone($child);
+}
+
+# The code that a template of another user has loaded may name any process. The master, which has the right to
+# kill all of them, takes a child of its own that is of that user, and no other process.
+sub _is_own {
+    my ($self, $pid) = @_;
+    my $identity = $self->{identity} or return 1;
+    open my $in, '<', "/proc/$pid/status" or return 0;
+    my $status = do { local $/ = undef; readline $in }
+        // '';
+    my ($parent) = $status =~ /^PPid:\s*([0-9]+)/m or return 0;
+    my ($uids)   = $status =~ /^Uid:\s*(.+)/m      or return 0;
+    return $parent == $$ && !grep { $_ != $identity->{uid} } split ' ', $uids;
 }
 
 sub _watch_process {
     my ($self, $child, $pid) = @_;
-    $child->{pid} = $pid;
     $self->{loop}->watch_process($pid => weakly($self, _ended => $child));
+    $child->{pid} = $pid;
     return;
 }
 
@@ -1081,7 +1111,7 @@ sub _kill {
     $child->{killed}    = "$why and was killed";
     $child->{counts_as} = $counts_as // 'heartbeat';
     $self->{log}->warn($self->_name($child) . " $why: SIGKILL") if $child->{state} eq 'leaving';
-    return $child->{template}->kill('has not forked a worker')  if !$child->{pid};
+    return $self->_kill_template_of($child)                     if !$child->{pid};
     return kill KILL => $child->{pid} if $child->{state} eq 'starting' || $self->{hurried};
     # The child's signal handler writes where the child is, and ends it.
     kill Peregrine::stuck_signal() => $child->{pid};
@@ -1089,6 +1119,14 @@ sub _kill {
         after => SAY_S,
         code  => sub { kill KILL => $child->{pid} if $self->{children}{ $child->{id} } }
     );
+    return;
+}
+
+# A process that it has forked may say nothing, and keep its end of the link open.
+sub _kill_template_of {
+    my ($self, $child) = @_;
+    $child->{template}->kill('has not forked a worker');
+    later($self->{loop}, END_S, $self, _gone => $child);
     return;
 }
 

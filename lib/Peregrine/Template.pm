@@ -31,6 +31,7 @@ sub start {
     }
     $there->close;
     @{$self}{qw(pid link state)} = ($pid, $here, 'loading');    # -> ready -> gone
+    $here->refuse_descriptors;
     $here->watch($args{loop}, weakly($self, '_hear'), sub { });
     $args{loop}->watch_process($pid => weakly($self, '_gone'));
     return $self;

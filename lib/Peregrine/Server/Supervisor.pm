@@ -341,6 +341,7 @@ sub _template {
             $weak->_leave_others($pool);
             $weak->{listeners}->leave_sockets;
             $weak->{monitor}->leave_place;
+            PAGI::Server::Options::forget_environment();
             $weak->_forget_keys if $joins;
             $weak->{load_app}->(0, $pool ? $pool->group : 0);
         },
@@ -689,8 +690,12 @@ sub _serve_as_interpreter {
         :           (role => 'prefork');
     my $master = $pool ? $pool->master : $self->{master};
     $self->_leave_others($pool);
-    if   ($joins) { $self->_forget_keys }
-    else          { $self->_take_sockets($record) }
+    # The application, which is about to be loaded, finds no socket of the engine's, and no key.
+    if ($joins) {
+        $self->{listeners}->leave_sockets;
+        $self->_forget_keys;
+    }
+    else { $self->_take_sockets($record) }
     my ($busy,     $spread, $tally) = @{$record}{qw(busy spread tally)};
     my ($instance, $child,  $loop)  = $self->_instance(
         $record, %role,
