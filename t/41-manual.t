@@ -23,7 +23,7 @@ my %engine = map { $_->{name} => $_ } Peregrine::options();
 my (%flags, %missing);
 for my $option (PAGI::Server::Options::all()) {
     my $name = $option->{name};
-    like(PAGI::Server::Options::about($option), qr/\w.*\.\z/s, "$name is explained");
+    like(PAGI::Server::Options::about($option, $_), qr/\w.*\.\z/s, "$name is explained") for 0, 1;
     for my $flag (grep { defined } PAGI::Server::CommandLine::flag($option), $option->{short}) {
         ok(!$flags{$flag}++, "... and the flag $flag is its own");
     }

@@ -298,6 +298,48 @@ APP
     like($error, qr/option --umask must be an octal mode/, '... is refused');
 };
 
+subtest 'a directory that a symbolic link leads to' => sub {
+    for my $version (1, 2) {
+        mkdir "$directory/$_" or die $! for "version$version", "version$version/lib";
+        write_file("version$version/lib/Newest.pm", "package Newest; sub number { $version } 1;");
+        write_file("version$version/pool.pl",       "+{ handlers => { number => sub { $version } } };");
+        write_file("version$version/app.env",       "NEWEST=$version\n");
+        write_file("version$version/app.pl",        <<"APP");
+use Future::AsyncAwait;
+use Newest;
+async sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    die "no lifespan\n" if \$scope->{type} ne 'http';
+    my \$pool = await \$scope->{pagi}{extensions}{worker_pool}->call('number');
+    await \$send->({ type => 'http.response.start', status => 200 });
+    my \$body = "$version \$ENV{NEWEST} \$pool " . Newest::number();
+    await \$send->({ type => 'http.response.body', body => \$body });
+};
+APP
+    }
+    symlink 'version1', "$directory/current" or die $!;
+    my $here   = getcwd();
+    my $server = TestServer->spawn(
+        $^X,
+        (map { m{\A/} || ref ? "-I$_" : "-I$here/$_" } @INC),
+        qw(bin/pagi-server -E production --port 0 --workers 1 -I lib --env-file app.env --pool-workers 1),
+        qw(--worker-pool pool.pl --chdir),
+        "$directory/current",
+        'app.pl'
+    );
+    $server->{port} = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+    is(get($server->port, '/')->{body}, '1 1 1 1', 'application, variables, pool and module are there');
+    symlink 'version2', "$directory/next" or die $!;
+    rename "$directory/next", "$directory/current" or die $!;
+    $server->signal('HUP');
+    ok(wait_for(sub { get($server->port, '/')->{body} eq '2 2 2 2' }), 'HUP brings those where it leads now')
+        or diag $server->log;
+    unlink "$directory/current" or die $!;
+    $server->signal('HUP');
+    ok(wait_for(sub { $server->log =~ m{cannot go to '\S+/current' again} }), 'a path that is none is told');
+    is($server->stop, 0, 'the server ends well');
+};
+
 subtest 'user and group' => sub {
     my ($status, undef, $error) = TestServer->finish('--user', 'no-such-user', $who);
     is($status, 2, 'an unknown user is a mistake');

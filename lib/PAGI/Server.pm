@@ -41,9 +41,9 @@ PAGI::Server - a fast server for PAGI applications
 
 =head1 DESCRIPTION
 
-Serves asynchronous Perl applications over HTTP/1.1 and HTTP/1.0, as L<PAGI::Spec> defines them. The wire
-is handled by Peregrine's engine, which is written in Zig; the server is an L<IO::Async::Notifier>, so
-it shares a process and a loop with whatever else an application does.
+Serves asynchronous Perl applications over HTTP/1.0, HTTP/1.1 and L<HTTP/2|/HTTP/2>, as L<PAGI::Spec> defines
+them. The wire is handled by Peregrine's engine, which is written in Zig; the server is an
+L<IO::Async::Notifier>, so it shares a process and a loop with whatever else an application does.
 
 From the command line, use L<pagi-server>.
 
@@ -957,8 +957,9 @@ B<--heartbeat-timeout>
 
 =item worker_pool => none
 
-Processes that make blocking calls for applications of PAGI, see L<PAGI::Server::WorkerPool>. The
-file returns a hash reference with C<handlers>, and perhaps C<init> and C<cleanup>. B<--worker-pool>
+Processes that make blocking calls for applications of PAGI, see L<PAGI::Server::WorkerPool>: a hash
+reference with C<handlers>, and perhaps C<init> and C<cleanup>, or the path of a file that returns
+one. B<--worker-pool>
 
 =item pool_workers => 4
 

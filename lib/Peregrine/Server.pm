@@ -147,6 +147,12 @@ sub reload_on_change {
     return $self;
 }
 
+sub enter_again {
+    my ($self, $directory) = @_;
+    $self->{directory} = $directory;
+    return $self;
+}
+
 sub keep_pid_file {
     my ($self, $file) = @_;
     $self->{pid_file} = $file;
@@ -209,7 +215,7 @@ sub _part {
             pool      => $pool,
         );
         $placement->has_workers
-            ? Peregrine::Server::Supervisor->new(%args, %{$self}{qw(load_app reload pid_file)})
+            ? Peregrine::Server::Supervisor->new(%args, %{$self}{qw(load_app reload pid_file directory)})
             : Peregrine::Server::Instance->new(%args, role => 'alone');
     };
 }
@@ -633,6 +639,13 @@ interpreters, or cannot hold responses that are to be held (C<grip>).
     $server->reload_on_change(folders => ['lib'], sources => ['.'], ignore => ['lib/trace']);
 
 Before the start of a server that loads its application in workers, see L<Peregrine::Server::Reload>.
+
+=head2 enter_again
+
+    $server->enter_again('/srv/app/current');
+
+The path of the current directory. A symbolic link in it may lead elsewhere one day: with each restart of its
+workers the server goes there again.
 
 =head2 keep_pid_file
 

@@ -25,8 +25,10 @@ sub files () { sort keys %LISTS }
 # The text of a file as it should be.
 sub renewed ($file) {
     open my $in, '<', $file or die "$file: $!\n";
-    my $text = do { local $/; <$in> };
-    my $list = $LISTS{$file}->();
+    my $text      = do { local $/; <$in> };
+    my $list      = $LISTS{$file}->();
+    my ($program) = $file =~ m{\Abin/(.+)};
+    $list =~ s/\bPROGRAM\b/$program/g if defined $program;
     $text =~ s/($BEGIN).*?(?=$END)/$1$list/s or die "$file has no place for the list\n";
     return $text;
 }

@@ -112,6 +112,10 @@ and C<,max_age=SECONDS> (C<Cache-Control>), or a hash reference with C<path>, C<
 C<max_age>; a string may have several with commas between them. Folders of a host come first, then long
 paths; the first folder that has such a file answers. A relative folder is one below the current directory.
 
+A folder is opened when the engine starts, and stays the same one wherever a symbolic link in its path leads
+afterwards. With C<--engine process> HUP leaves the engine as it is, so a new release that has a folder of its
+own comes with USR2.
+
 =head2 What is served
 
 Requests for the path and for what is below it, by the engine: no Perl code runs, in whatever process or

@@ -184,8 +184,9 @@ sub _enter_directory {
     return if ($self->{entered} // '') eq $directory;
     # Modules are loaded before, while relative folders of @INC, like -Iblib/lib, lead to them.
     require PAGI::App::Directory if !$self->_names_app;
+    my $path = File::Spec->rel2abs($directory);
     chdir $directory or die \"option --chdir: cannot go to '$directory': $!";
-    $self->{entered} = $directory;
+    @{$self}{qw(entered directory)} = ($directory, $path);
     return;
 }
 
@@ -268,9 +269,11 @@ sub _locate_files {
     my ($self) = @_;
     my $options = $self->{options};
     $self->_enter_directory;
-    $options->{$_} = File::Spec->rel2abs($options->{$_})
-        for grep { defined $options->{$_} } qw(pid error_log);
-    $options->{env_file} = [ map { File::Spec->rel2abs($_) } @{ $options->{env_file} } ]
+    # The path of --chdir as it was given: a symbolic link in it may lead to another version one day.
+    my @base = $self->{directory} // ();
+    $options->{$_} = File::Spec->rel2abs($options->{$_}, @base)
+        for grep { defined $options->{$_} && !ref $options->{$_} } qw(pid error_log worker_pool);
+    $options->{env_file} = [ map { File::Spec->rel2abs($_, @base) } @{ $options->{env_file} } ]
         if $options->{env_file};
     return;
 }
@@ -688,7 +691,8 @@ sub _with_app {
         load_app      => sub { return $self->_load_in_interpreter(@_) },
         mounts        => [ $self->_mounts ],
     );
-    $self->_reload_on_change($server) if $self->_reloads;
+    $server->enter_again($self->{directory}) if defined $self->{directory};
+    $self->_reload_on_change($server)        if $self->_reloads;
     return $server;
 }
 

@@ -121,6 +121,7 @@ sub _reload {
         if !@pools;
     my ($pool) = @pools;
     $pool->log->info("'reload': the workers are replaced");
+    $supervisor->enter_directory;
     return $pool->restart->then(sub { $self->_replaced($pool->name, $_[0], $pool) });
 }
 

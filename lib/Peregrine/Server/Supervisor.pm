@@ -403,6 +403,7 @@ sub tell_certificates {
 # Handles HUP: loads certificates again, and replaces the interpreters one after another.
 sub restart {
     my ($self) = @_;
+    $self->enter_directory;
     $self->_load_certificates;
     return $self->_renew('SIGHUP') if $self->{reload};
     $self->{log}->info('SIGHUP: ' . $self->_what_restarts);
@@ -415,6 +416,15 @@ sub restart {
         $self->{log}->error('the workers go on as they are, too');
         return Future->done(0);
     })->retain;
+}
+
+# New interpreters begin in the directory to which its path leads now.
+sub enter_directory {
+    my ($self) = @_;
+    my $path = $self->{directory} // return;
+    chdir $path
+        or $self->{log}->error("cannot go to '$path' again, the workers begin where the server is: $!");
+    return;
 }
 
 # The interpreters of one mount do not wait for those of another.
@@ -801,10 +811,10 @@ nothing left to do.
     my $supervisor = Peregrine::Server::Supervisor->new(
         server => $server, configuration => $configuration, placement => $placement,
         listeners => $listeners, log => $log, application => $application, monitor => $monitor,
-        reopens => \@codes, load_app => $code, reload => $reload, pid_file => $file,
+        reopens => \@codes, load_app => $code, reload => $reload, pid_file => $file, directory => $path,
     );
 
-The last three are optional.
+The last four are optional.
 
 =head2 configure, use_loop, open, bind, begin
 
@@ -825,6 +835,10 @@ To all processes that have the engine.
 
 What HUP, TTIN and TTOU, USR2, and USR1 do. If a new interpreter cannot start the others stay. The Future is
 done when no more are to be replaced.
+
+=head2 enter_directory
+
+What a restart begins with: see L<Peregrine::Server/enter_again>.
 
 =head2 pools, pools_named, master
 
