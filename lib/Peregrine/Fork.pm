@@ -96,6 +96,18 @@ sub show_again {
     return;
 }
 
+# A signal ends no process that disregards it, and no system call that can be made again. Programs that the
+# process starts have the signal as any other process: they would inherit that it is ignored.
+sub disregard {
+    my (@names) = @_;
+    for my $name (@names) {
+        my $action = POSIX::SigAction->new(sub { }, POSIX::SigSet->new, POSIX::SA_RESTART());
+        $action->safe(1);
+        POSIX::sigaction(POSIX->can("SIG$name")->(), $action);
+    }
+    return;
+}
+
 # A process that is not ready reads no link, and may load code that does not return: the kernel ends it with
 # its parent.
 sub start_with_parent {
@@ -197,6 +209,12 @@ The child becomes that user (L<Peregrine::Daemon/identity>), or ends.
 
 From then on each C<child> without a user of its own becomes that one, for a process that keeps its rights
 only to start others; C<equal_child> has the rights of this process.
+
+=head2 disregard
+
+    Peregrine::Fork::disregard(qw(TERM INT));
+
+From then on these signals do nothing in this process. Programs that it starts have them as usual.
 
 =head2 live
 

@@ -55,12 +55,12 @@ sub new {
 # Returns the exit status of the process. Until the state is made TERM ends the process.
 sub run {
     my ($self) = @_;
-    _ignore($_) for grep { $_ ne 'TERM' } MASTERS;
+    Peregrine::Fork::disregard(grep { $_ ne 'TERM' } MASTERS);
     Peregrine::settle_children(1);
     Peregrine::tell_when_stuck("pool process $self->{number}");
     $self->{state} = $self->{init} ? $self->{init}->() : {};
     $self->_end_copy('') if $$ != $self->{pid};
-    _ignore('TERM');
+    Peregrine::Fork::disregard('TERM');
     Peregrine::end_with_parent(0);
     my ($link, $log, $number) = @{$self}{qw(link log number)};
     $link->on_no_room(sub { $log->error("pool process $number: $_[0]") });
@@ -80,16 +80,6 @@ sub _note_failure {
     my ($self, $what, $why) = @_;
     $self->_end_copy(': ' . _reason($why)) if $$ != $self->{pid};
     $self->{log}->error("pool process $self->{number} $what: " . _reason($why));
-    return;
-}
-
-# A signal ends the wait for a call, as that has a limit, but no system call of a handler that is made again.
-# Programs that handlers run have the signals as any other process.
-sub _ignore {
-    my ($name) = @_;
-    my $action = POSIX::SigAction->new(sub { }, POSIX::SigSet->new, POSIX::SA_RESTART());
-    $action->safe(1);
-    POSIX::sigaction(POSIX->can("SIG$name")->(), $action);
     return;
 }
 

@@ -25,12 +25,19 @@ async sub gather {
             binmode $body{file};
             $bytes = delete($body{bytes}) . $bytes;
         }
-        if ($body{file}) { print { $body{file} } $bytes or die "cannot keep the request's body: $!\n" }
+        if ($body{file}) { _keep($body{file}, $bytes) }
         else             { $body{bytes} .= $bytes }
         last if !$event->{more};
     }
     $body{file}->flush or die "cannot keep the request's body: $!\n" if $body{file};
     return \%body;
+}
+
+sub _keep {
+    my ($file, $bytes) = @_;
+    local ($\, $,);    # which an application may have set for its own output
+    print {$file} $bytes or die "cannot keep the request's body: $!\n";
+    return;
 }
 
 # The part of the environment that is plain data. Field names with an underscore would be taken for others

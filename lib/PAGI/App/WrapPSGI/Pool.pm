@@ -12,6 +12,8 @@ use IO::Async::Loop;
 use IO::Async::Routine;
 use PAGI::App::WrapPSGI::Environment;
 use PAGI::App::WrapPSGI::Response;
+use Peregrine;
+use Peregrine::Fork;
 use POSIX        ();
 use Scalar::Util qw(weaken);
 
@@ -43,7 +45,7 @@ sub stop {
     return;
 }
 
-# A process, which ends when nobody can ask it any more.
+# A process, which ends when nobody can ask it any more. Dies where there can be none.
 sub _new_interpreter {
     my ($self) = @_;
     my ($in, $out, $app) = (IO::Async::Channel->new, IO::Async::Channel->new, $self->{app});
@@ -59,12 +61,22 @@ sub _new_interpreter {
         },
     );
     my $interpreter = { in => $in, routine => $routine, loop => $loop, said => [] };
-    $loop->add($routine);
+    my %before      = map { $_ => 1 } $loop->notifiers;
+    if (!eval { $loop->add($routine); 1 }) {
+        my $problem = $@;
+        # The loop would keep what it has got of it, with the pipes.
+        $loop->remove($_) for grep { !$before{$_} && !$_->parent } $loop->notifiers;
+        die $problem;
+    }
     # Words of the interpreter wait in a queue; its end is the end of the queue.
     weaken(my $weak = $interpreter);
+    weaken(my $pool = $self);
     $out->configure(
         on_recv => sub { _hear($weak, $_[1]) },
-        on_eof  => sub { _hear($weak, ['gone']) },
+        on_eof  => sub {
+            _hear($weak, ['gone']);
+            $pool->_leave_out($weak) if $pool && $weak;
+        },
     );
     $self->{all}{$routine} = $interpreter;
     return $interpreter;
@@ -89,6 +101,16 @@ async sub _next_word {
     return shift @{ $interpreter->{said} };
 }
 
+# A process that ended between two requests gets no other one.
+sub _leave_out {
+    my ($self, $interpreter) = @_;
+    my $idle  = $self->{idle};
+    my $count = @$idle;
+    @$idle = grep { $_ != $interpreter } @$idle;
+    $self->_dismiss($interpreter) if @$idle < $count;
+    return;
+}
+
 sub _dismiss {
     my ($self, $interpreter) = @_;
     delete $self->{all}{ $interpreter->{routine} };
@@ -99,9 +121,13 @@ sub _dismiss {
 # In the process: works on one request after another until the process is to end.
 sub _work {
     my ($app, $in, $out) = @_;
-    local $SIG{INT} = 'IGNORE';    # of a terminal: the server says when it is time
+    # Terminals and service managers send signals to all processes: the server says when it is time.
+    Peregrine::settle_children(1);
+    Peregrine::Fork::disregard(qw(TERM INT QUIT HUP));
     my $ahead;
     my $say = sub {
+        # The channel prints its records, and the application may have set these for its own output.
+        local ($\, $,);
         $out->send([@_]);
         return if $_[0] ne 'body' || ++$ahead < PIECES_MAX;
         $in->recv or POSIX::_exit(0);    # the server has gone
@@ -135,17 +161,28 @@ sub _work {
 
 sub is_full {
     my ($self) = @_;
-    return @{ $self->{waiting} } >= $self->{max_waiting};
+    my $waiting = $self->{waiting};
+    return 0 if @$waiting < $self->{max_waiting};
+    @$waiting = grep { !$_->is_ready } @$waiting;    # clients may have gone
+    return @$waiting >= $self->{max_waiting};
 }
 
 # A Future of a free interpreter: now, or when one has ended its request.
 sub _take {
     my ($self) = @_;
-    my $interpreter = pop @{ $self->{idle} };
-    $interpreter //= $self->_new_interpreter if keys %{ $self->{all} } < $self->{workers};
-    return Future->done($interpreter)        if $interpreter;
+    my $interpreter = pop @{ $self->{idle} } // $self->_another;
+    return Future->done($interpreter) if $interpreter;
     push @{ $self->{waiting} }, my $turn = IO::Async::Loop->new->new_future;
     return $turn;
+}
+
+# One more interpreter; nothing if the others are to do. Dies if there is none at all.
+sub _another {
+    my ($self) = @_;
+    return if keys %{ $self->{all} } >= $self->{workers};
+    my $interpreter = eval { $self->_new_interpreter };
+    die $@ if !$interpreter && !%{ $self->{all} };
+    return $interpreter;
 }
 
 sub _give {
@@ -163,7 +200,11 @@ async sub run {
     my ($self, $env, $body, $sink) = @_;
     my $interpreter = await $self->_take;
     my $response    = IO::Async::Loop->new->new_future;
-    $interpreter->{listening} = $self->_listen($interpreter, $env, $body, $sink, $response)->retain;
+    $interpreter->{listening} = $self->_listen($interpreter, $env, $body, $sink, $response)->on_fail(sub {
+        my ($problem) = @_;
+        $self->_lost($interpreter);
+        $response->fail($problem) if !$response->is_ready;
+    })->retain;
     return await $response->without_cancel;
 }
 
@@ -192,11 +233,17 @@ async sub _listen {
     return;
 }
 
-# Another process is started if requests wait.
+# Another process is started if requests wait. They fail if there is none that could take them.
 sub _lost {
     my ($self, $interpreter) = @_;
     $self->_dismiss($interpreter);
-    $self->_give($self->_new_interpreter) if grep { !$_->is_ready } @{ $self->{waiting} };
+    my @waiting = grep { !$_->is_ready } @{ $self->{waiting} } or return;
+    my $another = eval { $self->_another };
+    return $self->_give($another) if $another;
+    return                        if %{ $self->{all} };
+    my $problem = $@;
+    @{ $self->{waiting} } = ();
+    $_->fail($problem) for @waiting;
     return;
 }
 

@@ -112,22 +112,27 @@ sub blocking {
 
 # ---- In the event loop --------------------------------------------------------------------------
 
-# Calls an application that does not block, and sends what it responds with, now or later.
-async sub here {
+# Calls an application that does not block, and sends what it responds with, now or later. However that ends,
+# the application cleans up.
+sub here {
     my ($app, $env, $body, $sink) = @_;
     my $whole = PAGI::App::WrapPSGI::Environment::complete($env, $body, 'psgi.nonblocking' => !!1);
-    my $last  = Future->done;
+    return _answer($app, $whole, $sink)->on_ready(sub { PAGI::App::WrapPSGI::Environment::clean_up($whole) });
+}
+
+async sub _answer {
+    my ($app, $env, $sink) = @_;
+    my $last = Future->done;
     # Each event waits until the events before it were sent.
     my $say = sub {
         my @words = @_;
         $last = $last->then(sub { $sink->(@words) });
         return $last;
     };
-    my $response = $app->($whole);
+    my $response = $app->($env);
     if (ref $response && reftype($response) eq 'CODE') { await _later($response, $say) }
     else                                               { await _now($say, _parts($response)) }
     await $last;
-    PAGI::App::WrapPSGI::Environment::clean_up($whole);
     return;
 }
 
