@@ -6,6 +6,7 @@ use warnings;
 
 use lib 't/lib';
 use Peregrine::Publisher;
+use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -129,6 +130,13 @@ subtest 'what is refused' => sub {
     ($said, $status) = command('', 'news', 'x');
     like $said, qr/publish needs --channels-socket/, 'a command without a socket';
     isnt $status, 0, 'is wrong';
+};
+
+subtest 'a Redis that is not there' => sub {
+    socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "socketpair: $!";
+    my $hub = Peregrine::HubHandle->new(fileno $end, -1, 'redis://127.0.0.1:1', '', 100, 100_000, 60_000);
+    is eval { Peregrine::Publisher->_new(join => $join)->publish(news => 'x') }, undef, 'publish dies';
+    is $@, "Unavailable\n", 'Unavailable: it has had no effect';
 };
 
 subtest 'a fork' => sub {

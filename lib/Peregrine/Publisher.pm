@@ -22,7 +22,8 @@ use constant {
     WELCOME => 16,
     DONE    => 17
 };
-use constant { OK => 0, TOO_MANY => 3, FORBIDDEN => 9 };
+use constant OK => 0;
+my %FAILURES = (3 => 'TooMany', 4 => 'Unavailable', 9 => 'Forbidden');
 use constant SECRET_BYTES => 16;
 use constant HEAD         => 24;
 my $HEAD = 'L< C C S< L< Q< L<';
@@ -129,7 +130,7 @@ sub _ask {
     while (my ($got, $code, $answered, $extra) = $self->_receive($until)) {
         next          if $got != DONE || $answered != $number;
         return $extra if $code == OK;
-        die $code == TOO_MANY ? "TooMany\n" : $code == FORBIDDEN ? "Forbidden\n" : "Unknown\n";
+        die +($FAILURES{$code} // 'Unknown') . "\n";
     }
     return $self->_fail('Unknown');
 }
@@ -315,8 +316,8 @@ Sends a message to the channels that have subscribed to a topic (L<PAGI::Server:
 =head1 FAILURES
 
 Methods die with the name of the failure and a line feed: C<InvalidTopicName>, C<InvalidMessage>,
-C<MessageTooLarge>, C<TooMany>, C<Unavailable> (there is no hub now: the call has had no effect), C<Unknown>
-(the hub went, or did not answer: what was published may be there).
+C<MessageTooLarge>, C<TooMany>, C<Unavailable> (there is no hub now, or no Redis: the call has had no effect),
+C<Unknown> (the hub went, or did not answer: what was published may be there).
 
 =head1 LICENSE
 
