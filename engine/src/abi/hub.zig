@@ -177,7 +177,9 @@ pub const Hub = struct {
     /// Answers what nodes have said, so that all that was published is in the histories, and leaves them.
     fn leave(self: *Hub) void {
         if (self.lock < 0 or self.redis != null) return;
-        for (self.sockets.items, 0..) |socket, index| if (socket >= 0) self.receive(@intCast(index));
+        for (self.sockets.items, 0..) |socket, index| {
+            if (socket >= 0) self.receive(@intCast(index), limits.turn_bytes_max);
+        }
         for (self.sockets.items, 0..) |socket, index| if (socket >= 0) self.send(@intCast(index));
         var bytes: std.ArrayList(u8) = .empty;
         defer bytes.deinit(gpa);
@@ -212,7 +214,7 @@ pub const Hub = struct {
         self.broker.tick(now_ms);
         if (self.redis) |redis| self.turnLines(redis, now_ms);
         for (self.polls.items[at_nodes..], 0..) |*poll, index| {
-            if (poll.isReadable()) self.receive(@intCast(index));
+            if (poll.isReadable()) self.receive(@intCast(index), self.broker.turnBytes(@intCast(index)));
         }
         if (self.polls.items[at_join].isReadable()) self.admit();
         for (self.sockets.items, 0..) |socket, index| if (socket >= 0) self.send(@intCast(index));
@@ -271,17 +273,15 @@ pub const Hub = struct {
         self.sockets.items[index] = socket;
     }
 
-    /// At most this much of one node in a round, so that none keeps the others waiting.
-    const received_max = 256 << 10;
-
-    fn receive(self: *Hub, index: Broker.Index) void {
+    fn receive(self: *Hub, index: Broker.Index, most: usize) void {
         var buffer: [64 << 10]u8 = undefined;
-        var total: usize = 0;
-        while (total < received_max and !self.broker.isCut(index)) {
-            switch (polling.receive(self.sockets.items[index], &buffer)) {
+        var left = most;
+        while (left > 0 and !self.broker.isCut(index)) {
+            const room = buffer[0..@min(left, buffer.len)];
+            switch (polling.receive(self.sockets.items[index], room)) {
                 .done => |count| {
                     self.broker.receive(index, buffer[0..count]);
-                    total += count;
+                    left -= count;
                 },
                 .blocked => return,
                 .ended => return self.close(index),

@@ -54,7 +54,8 @@ const Node = struct {
     output: std.ArrayList(u8) = .empty,
     /// The bytes of `output` that have gone.
     sent: usize = 0,
-    topics: u32 = 0,
+    /// The topics of channels that it has subscribed to, as the keys of `Broker.groups`.
+    topics: std.StringHashMapUnmanaged(void) = .empty,
     /// As the node has told last.
     now: tally_file.Now = .{},
 
@@ -152,6 +153,7 @@ pub const Broker = struct {
             node.reader.deinit(broker.gpa);
             node.output.deinit(broker.gpa);
             node.voices.deinit(broker.gpa);
+            node.topics.deinit(broker.gpa);
         }
         broker.errands.deinit(broker.gpa);
         broker.nodes.deinit(broker.gpa);
@@ -243,7 +245,17 @@ pub const Broker = struct {
         const node = &broker.nodes.items[index];
         assert(count <= node.waiting());
         broker.waiting -= count;
+        broker.shareOf(index).waiting -= count;
         outgoing.noteSent(broker.gpa, &node.output, &node.sent, count);
+    }
+
+    /// Bytes of a node that are read in one turn of all nodes. The more nodes a share with prefix has, the
+    /// fewer has each of them: they keep no others waiting.
+    pub fn turnBytes(broker: *Broker, index: Index) usize {
+        const own = broker.shareOf(index);
+        assert(own.nodes > 0);
+        if (own.prefix.len == 0) return limits.turn_bytes_max;
+        return std.math.clamp(limits.mount_turn_bytes_max / own.nodes, 4 << 10, limits.turn_bytes_max);
     }
 
     /// Bytes that a node has sent.
@@ -274,7 +286,7 @@ pub const Broker = struct {
             .send => try broker.send(index, id, frame),
             .add => try broker.ask(index, id, frame, .join),
             .discard => try broker.ask(index, id, frame, .leave),
-            .flush => try broker.flushEverywhere(index, id, frame.number),
+            .flush => broker.flushEverywhere(.{ .node = id, .number = frame.number }),
             .sync => try broker.sync(index, id, frame.number),
             .append => if (broker.redis) |redis|
                 try broker.appendThere(redis, index, id, frame)
@@ -435,12 +447,14 @@ pub const Broker = struct {
 
     fn subscribe(broker: *Broker, index: Index, name: []const u8) !wire.Code {
         if (!wire.isName(name)) return error.Malformed;
-        if (broker.groups.getPtr(name)) |group| {
-            if (std.mem.findScalar(Index, group.nodes.items, index) != null) return .ok;
-            if (!broker.hasRoomFor(index)) return .too_many;
-            try group.nodes.append(broker.gpa, index);
+        const topics = &broker.nodes.items[index].topics;
+        if (topics.contains(name)) return .ok;
+        if (!broker.hasRoomFor(index)) return .too_many;
+        try topics.ensureUnusedCapacity(broker.gpa, 1);
+        if (broker.groups.getEntry(name)) |entry| {
+            try entry.value_ptr.nodes.append(broker.gpa, index);
+            topics.putAssumeCapacityNoClobber(entry.key_ptr.*, {});
         } else {
-            if (!broker.hasRoomFor(index)) return .too_many;
             const own = try broker.gpa.dupe(u8, name);
             errdefer broker.gpa.free(own);
             var group: Group = .{};
@@ -449,8 +463,8 @@ pub const Broker = struct {
             try broker.groups.ensureUnusedCapacity(broker.gpa, 1);
             if (broker.redis) |redis| try redis.subscriptions.want(.{ .feed = .group, .name = name });
             broker.groups.putAssumeCapacityNoClobber(own, group);
+            topics.putAssumeCapacityNoClobber(own, {});
         }
-        broker.nodes.items[index].topics += 1;
         broker.shareOf(index).subscriptions += 1;
         broker.subscriptions += 1;
         return .ok;
@@ -460,28 +474,24 @@ pub const Broker = struct {
     fn hasRoomFor(broker: *Broker, index: Index) bool {
         const config = &broker.config;
         const node = &broker.nodes.items[index];
-        if (node.topics >= config.interpreter_subscriptions_max) return false;
+        if (node.topics.count() >= config.interpreter_subscriptions_max) return false;
         const shares = &broker.topics.shares;
         const room = shares.roomOf(node.share, config.subscriptions_max, config.mount_subscriptions_max);
         return shares.at(node.share).subscriptions < room and broker.subscriptions < config.subscriptions_max;
     }
 
     fn unsubscribe(broker: *Broker, index: Index, name: []const u8) void {
-        const group = broker.groups.getPtr(name) orelse return;
-        if (!broker.leave(index, group) or group.nodes.items.len > 0) return;
-        broker.forget(name);
+        if (broker.nodes.items[index].topics.remove(name)) broker.leave(index, name);
     }
 
-    fn leave(broker: *Broker, index: Index, group: *Group) bool {
-        const at = std.mem.findScalar(Index, group.nodes.items, index) orelse return false;
+    /// The node, which has the topic no more among its own, is none of its group.
+    fn leave(broker: *Broker, index: Index, name: []const u8) void {
+        const group = broker.groups.getPtr(name).?;
+        const at = std.mem.findScalar(Index, group.nodes.items, index).?;
         _ = group.nodes.orderedRemove(at);
-        broker.nodes.items[index].topics -= 1;
         broker.shareOf(index).subscriptions -= 1;
         broker.subscriptions -= 1;
-        return true;
-    }
-
-    fn forget(broker: *Broker, name: []const u8) void {
+        if (group.nodes.items.len > 0) return;
         broker.leaveFeed(name);
         var entry = broker.groups.fetchRemove(name).?;
         entry.value.nodes.deinit(broker.gpa);
@@ -584,6 +594,8 @@ pub const Broker = struct {
     fn ask(broker: *Broker, index: Index, id: u64, frame: *const Frame, kind: wire.Kind) !void {
         const channel = Channel.parse(frame.name) orelse
             return broker.answer(index, frame.number, .no_channel);
+        // The node that has the channel would give its hub up for one that is none.
+        if (!wire.isName(frame.extra)) return error.Malformed;
         return broker.deliver(index, channel.node, &.{
             .kind = kind,
             .name = frame.name,
@@ -602,7 +614,7 @@ pub const Broker = struct {
             entry.value_ptr.nodes.deinit(broker.gpa);
         }
         broker.groups.clearRetainingCapacity();
-        for (broker.nodes.items) |*node| node.topics = 0;
+        for (broker.nodes.items) |*node| node.topics.clearAndFree(broker.gpa);
         for (0..broker.topics.shares.count()) |at| broker.topics.shares.at(@intCast(at)).subscriptions = 0;
         broker.subscriptions = 0;
         for (0..broker.nodes.items.len) |at| {
@@ -610,16 +622,13 @@ pub const Broker = struct {
         }
     }
 
-    fn flushEverywhere(broker: *Broker, index: Index, id: u64, number: u32) !void {
+    /// A node that reads too slowly for `flushed` is cut, and gets no answer.
+    fn flushEverywhere(broker: *Broker, asker: Asker) void {
         broker.flush();
-        const redis = broker.redis orelse {
-            if (!broker.isCut(index)) try broker.answer(index, number, .ok);
-            return;
-        };
+        const redis = broker.redis orelse return broker.reply(asker, .ok);
         // The message comes back to this hub, too.
         const flushed: Frame = .{ .kind = .flushed, .node = redis.hub };
-        const asker: Asker = .{ .node = id, .number = number };
-        broker.tell(everybody, &flushed, asker, .hub) catch |err| try broker.refuse(index, number, err);
+        broker.tell(everybody, &flushed, asker, .hub) catch |err| broker.reply(asker, codeOf(err));
     }
 
     // ---- With Redis
@@ -665,7 +674,11 @@ pub const Broker = struct {
 
     /// The request has not gone anywhere.
     fn refuse(broker: *Broker, index: Index, number: u32, why: Told) !void {
-        try broker.answer(index, number, if (why == error.TooMany) .too_many else .unavailable);
+        try broker.answer(index, number, codeOf(why));
+    }
+
+    fn codeOf(why: Told) wire.Code {
+        return if (why == error.TooMany) .too_many else .unavailable;
     }
 
     fn subscribed(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
@@ -719,7 +732,8 @@ pub const Broker = struct {
         if (!wire.isName(frame.name) or frame.payload.len == 0) return error.Malformed;
         const asker: Asker = .{ .node = id, .number = frame.number };
         const own = broker.nodes.items[index].share;
-        redis.append(frame.name, frame.payload, asker, broker.partOf(own)) catch |err| switch (err) {
+        const prefix = broker.topics.prefixOf(frame.name);
+        redis.append(frame.name, prefix, frame.payload, asker, broker.partOf(own)) catch |err| switch (err) {
             error.TooLong => try broker.answer(index, frame.number, .too_many),
             error.OutOfMemory, error.Full, error.TooMany => |told| {
                 try broker.refuse(index, frame.number, told);
@@ -769,7 +783,7 @@ pub const Broker = struct {
             },
             .subscribed => |fed| broker.heardOf(fed),
             .message => |message| broker.hear(message.fed, message.bytes),
-            .moved => broker.answerPlaces(),
+            .moved => |topic| broker.answerPlaces(topic),
         }
         return false;
     }
@@ -826,10 +840,11 @@ pub const Broker = struct {
         };
     }
 
-    /// Answers requests about places in topics that have them now.
-    fn answerPlaces(broker: *Broker) void {
+    /// Answers requests about places in topics that have them now: in this one, or in any.
+    fn answerPlaces(broker: *Broker, topic: ?[]const u8) void {
         var at: usize = 0;
         while (broker.waits.next(&at)) |request| {
+            if (topic) |name| if (!std.mem.eql(u8, name, request.name)) continue;
             const tip = broker.topics.tipOf(request.name);
             switch (request.what) {
                 .group, .all_groups => {},
@@ -1030,16 +1045,23 @@ pub const Broker = struct {
         if (node.waiting() + frame.size() > limits.hub_queue_bytes_max) return broker.cut(index);
         const before = node.output.items.len;
         frame.append(broker.gpa, &node.output) catch return broker.cut(index);
-        broker.waiting += node.output.items.len - before;
+        const added = node.output.items.len - before;
+        broker.waiting += added;
+        broker.shareOf(index).waiting += added;
         if (broker.waiting > limits.hub_bytes_max) broker.cut(broker.slowest());
     }
 
-    fn slowest(broker: *const Broker) Index {
-        var most: usize = 0;
+    /// The node with most of the share for which most waits: a node never pays for those of other shares.
+    fn slowest(broker: *Broker) Index {
+        const share_of_most = broker.topics.shares.withMost(.waiting);
+        var most: u64 = 0;
+        var found: ?Index = null;
         for (broker.nodes.items, 0..) |*node, index| {
-            if (node.waiting() > broker.nodes.items[most].waiting()) most = index;
+            if (node.waiting() <= most or broker.shareOf(@intCast(index)) != share_of_most) continue;
+            most = node.waiting();
+            found = @intCast(index);
         }
-        return @intCast(most);
+        return found.?;
     }
 
     /// Cuts a node: its connection neither brings frames any more nor takes any.
@@ -1060,24 +1082,13 @@ pub const Broker = struct {
         node.state = .cut;
         broker.counts.cut +%= 1;
         broker.waiting -= node.waiting();
+        broker.shareOf(index).waiting -= node.waiting();
         node.output.clearAndFree(broker.gpa);
         node.sent = 0;
-        if (node.topics > 0) broker.leaveAll(index);
+        var names = node.topics.keyIterator();
+        while (names.next()) |name| broker.leave(index, name.*);
+        node.topics.clearAndFree(broker.gpa);
         broker.topics.leaveAll(index);
-    }
-
-    fn leaveAll(broker: *Broker, index: Index) void {
-        var groups = broker.groups.iterator();
-        while (groups.next()) |entry| {
-            if (!broker.leave(index, entry.value_ptr)) continue;
-            if (entry.value_ptr.nodes.items.len > 0) continue;
-            const name = entry.key_ptr.*;
-            broker.leaveFeed(name);
-            entry.value_ptr.nodes.deinit(broker.gpa);
-            broker.groups.removeByPtr(entry.key_ptr);
-            broker.gpa.free(name);
-        }
-        assert(broker.nodes.items[index].topics == 0);
     }
 
     pub fn invariants(broker: *Broker) void {
@@ -1087,19 +1098,21 @@ pub const Broker = struct {
         var met: usize = 0;
         for (broker.nodes.items, 0..) |*node, index| {
             waiting += node.waiting();
-            topics += node.topics;
+            topics += node.topics.count();
             switch (node.state) {
                 .met => |id| {
                     met += 1;
                     assert(broker.by_id.get(id).? == index);
                 },
                 .free, .silent => {
-                    assert(node.topics == 0 and node.waiting() == 0 and node.voices.items.len == 0);
+                    assert(node.topics.count() == 0 and node.waiting() == 0 and node.voices.items.len == 0);
                 },
-                .cut => assert(node.topics == 0 and node.waiting() == 0),
+                .cut => assert(node.topics.count() == 0 and node.waiting() == 0),
             }
         }
         assert(waiting == broker.waiting and waiting <= limits.hub_bytes_max);
+        for (0..broker.topics.shares.count()) |at| waiting -= broker.topics.shares.at(@intCast(at)).waiting;
+        assert(waiting == 0);
         assert(met == broker.by_id.count());
         assert(topics == broker.subscriptions);
         var groups = broker.groups.iterator();

@@ -100,6 +100,9 @@ pub const Config = struct {
     /// a quarter likewise.
     mount_publications_max: u32 = 4_096,
     mount_publications_bytes_max: u64 = 16 * 1024 * 1024,
+    /// With Redis: bytes that the topics of a confined mount take there, those of all machines together: four
+    /// times what a hub keeps of all topics.
+    mount_redis_bytes_max: u64 = 256 * 1024 * 1024,
     mount_waits_max: u32 = 2_500,
 
     /// Range and unit of a limit.
@@ -149,6 +152,7 @@ pub const Config = struct {
         .mount_questions_max = Rule{ .min = 1, .max = 1 << 16, .unit = .count },
         .mount_publications_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
         .mount_publications_bytes_max = Rule{ .min = 1024, .max = 1 << 40, .unit = .bytes },
+        .mount_redis_bytes_max = Rule{ .min = 4096, .max = 1 << 40, .unit = .bytes },
         .mount_waits_max = Rule{ .min = 1, .max = 1 << 24, .unit = .count },
     };
 

@@ -138,6 +138,17 @@ test "channels of other shares cannot be reached, from a confined node" {
     try testing.expectEqual(.forbidden, try scene.code(2, .{ .kind = .subscribe, .name = "b.x" }));
 }
 
+test "a node that tells a channel of another node a topic without a name is cut, and the other is not" {
+    var scene: Scene = undefined;
+    try scene.init(&.{});
+    defer scene.deinit();
+    var buffer: [wire.Channel.name_bytes]u8 = undefined;
+    const name = channelOf(3, &buffer);
+    try scene.say(0, &.{ .kind = .add, .name = name, .extra = "b x", .number = 1 });
+    try testing.expect(scene.broker.isCut(scene.connections[0]));
+    try scene.expectNothing(3);
+}
+
 test "a node answers for itself alone, and once" {
     var scene: Scene = undefined;
     try scene.init(&.{});
@@ -379,13 +390,13 @@ test "with Redis: publications of one interpreter under way, and their bytes, le
     const long: [600]u8 = @splat('x');
     const part: Part = .{ .share = Shares.rest, .most = .{ .count = 100, .bytes = 1 << 20 } };
     for (0..3) |n| {
-        const said = redis.append("t", "x", .{ .node = 1, .number = @intCast(n) }, part);
+        const said = redis.append("t", "", "x", .{ .node = 1, .number = @intCast(n) }, part);
         if (n < 2) try said else try testing.expectError(error.TooMany, said);
     }
-    try redis.append("t", &long, .{ .node = 2, .number = 1 }, part);
-    try testing.expectError(error.TooMany, redis.append("t", &long, .{ .node = 2, .number = 2 }, part));
-    try redis.append("t", "x", .{ .node = 2, .number = 3 }, part);
-    try redis.append("t", &long, .{ .node = 3, .number = 1 }, part);
+    try redis.append("t", "", &long, .{ .node = 2, .number = 1 }, part);
+    try testing.expectError(error.TooMany, redis.append("t", "", &long, .{ .node = 2, .number = 2 }, part));
+    try redis.append("t", "", "x", .{ .node = 2, .number = 3 }, part);
+    try redis.append("t", "", &long, .{ .node = 3, .number = 1 }, part);
     try testing.expectEqual(3, redis.loads.nodes.count());
 }
 
@@ -648,5 +659,75 @@ test "however many mounts take all that they may, each has its part, and so have
                 break;
             };
         }
+    }
+}
+
+test "a node is not cut for the bytes that wait for another share" {
+    var crowd: Crowd = .{ .broker = .init(gpa, 1) };
+    const broker = &crowd.broker;
+    defer broker.deinit();
+    const long = try gpa.alloc(u8, limits.message_bytes_max);
+    defer gpa.free(long);
+    @memset(long, 'x');
+    const most = limits.hub_queue_bytes_max / limits.message_bytes_max;
+    const slow = try crowd.join("a.", 0);
+    try testing.expect(try crowd.subscribes(slow, "a.x"));
+    const publication: Frame = .{ .kind = .publish, .name = "a.x", .payload = long };
+    // As much as may wait for one node.
+    try crowd.say(slow, &publication, 0, 1);
+    for (2..most) |_| try crowd.say(slow, &publication, 0, 1);
+    try testing.expect(!broker.isCut(slow));
+
+    const sender = try crowd.join("b.", 1);
+    var many: [limits.hub_bytes_max / limits.hub_queue_bytes_max + 2]Broker.Index = undefined;
+    for (&many, 2..) |*index, i| {
+        index.* = try crowd.join("b.", i);
+        try testing.expect(try crowd.subscribes(index.*, "b.x"));
+    }
+    const flood: Frame = .{ .kind = .publish, .name = "b.x", .payload = long };
+    for (1..most) |_| try crowd.say(sender, &flood, 0, 1);
+    try testing.expect(broker.counts.cut > 0);
+    try testing.expect(!broker.isCut(slow));
+}
+
+test "with Redis: a node that reads too slowly for its own flush is cut, and the hub goes on" {
+    var crowd: Crowd = undefined;
+    const redis = try crowd.initWithRedis(&.{ .interpreter_publications_max = 1 });
+    defer redis.destroy();
+    defer crowd.broker.deinit();
+    const broker = &crowd.broker;
+    const slow, const sender = crowd.others;
+    // The flush cannot be told to other machines, as the node has as many messages under way as it may.
+    try crowd.say(slow, &.{ .kind = .publish, .name = "x", .payload = "x" }, 1, 1);
+    const long = try gpa.alloc(u8, limits.message_bytes_max);
+    defer gpa.free(long);
+    @memset(long, 'x');
+    var buffer: [wire.Channel.name_bytes]u8 = undefined;
+    const name = channelOf(Crowd.count, &buffer);
+    while (true) {
+        const left = limits.hub_queue_bytes_max - broker.output(slow).len;
+        if (left == 0) break;
+        const mail: Frame = .{ .kind = .send, .name = name };
+        try crowd.say(sender, &.{
+            .kind = .send,
+            .name = name,
+            .payload = long[0..@min(long.len, left - mail.size())],
+        }, 0, 1);
+    }
+    try testing.expect(!broker.isCut(slow));
+    try crowd.say(slow, &.{ .kind = .flush }, 2, 1);
+    try testing.expect(broker.isCut(slow) and !broker.isCut(sender));
+}
+
+test "many nodes of one mount are read no more in a turn than a few" {
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    const other = try broker.connect("");
+    for (1..broker.config.mount_connections_max + 1) |count| {
+        const index = try broker.connect("a.");
+        const bytes = broker.turnBytes(index);
+        try testing.expect(bytes > 0 and bytes <= limits.turn_bytes_max);
+        try testing.expect(bytes * count <= limits.mount_turn_bytes_max);
+        try testing.expectEqual(limits.turn_bytes_max, broker.turnBytes(other));
     }
 }

@@ -43,6 +43,16 @@ pub const history_topics_max = 100_000;
 /// Bytes of the entries of all topics in one hub, with what each entry costs beside. Each node that reads a
 /// topic has a copy of its history.
 pub const histories_bytes_max = 64 << 20;
+/// Bytes of these copies at one node, with what each entry costs beside and with the frames that are kept for
+/// further readers: four times as much as the hub keeps. All mounts of a server have one engine, which is a
+/// node, and copies stay there when the hub has forgotten its entries for others.
+pub const copies_bytes_max = 256 << 20;
+/// The cost of an entry beside its bytes.
+pub const entry_bytes = 48;
+/// Bytes of one node that are read before others have their turn.
+pub const turn_bytes_max = 256 << 10;
+/// Bytes of all nodes of a confined mount that are read before others have theirs; of each 4 KiB at least.
+pub const mount_turn_bytes_max = 1 << 20;
 /// Bytes that wait for a node, beyond which entries of topics wait in their histories: a node that reads
 /// slowly costs no memory for them.
 pub const follow_bytes_max = 128 << 10;

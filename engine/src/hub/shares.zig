@@ -19,6 +19,10 @@ pub const Share = struct {
     by_use: std.DoublyLinkedList = .{},
     topics: u32 = 0,
     bytes: u64 = 0,
+    /// Topics whose history is to be read from Redis, those first that have waited for longest.
+    unread: std.DoublyLinkedList = .{},
+    /// Bytes that wait for its nodes.
+    waiting: u64 = 0,
 
     /// Whether a node of this share may name the topic.
     pub fn has(share: *const Share, topic: []const u8) bool {
@@ -115,20 +119,11 @@ pub const Shares = struct {
         return if (index == rest) all - part * (shares.count() - 1) else part;
     }
 
-    /// The share with most topics.
-    pub fn fullest(shares: *Shares) *Share {
+    /// The share that has most of something.
+    pub fn withMost(shares: *Shares, comptime what: enum { topics, bytes, waiting }) *Share {
         var most = &shares.first;
         for (shares.others.items) |share| {
-            if (share.topics > most.topics) most = share;
-        }
-        return most;
-    }
-
-    /// The share whose entries cost most.
-    pub fn largest(shares: *Shares) *Share {
-        var most = &shares.first;
-        for (shares.others.items) |share| {
-            if (share.bytes > most.bytes) most = share;
+            if (@field(share, @tagName(what)) > @field(most, @tagName(what))) most = share;
         }
         return most;
     }
@@ -169,8 +164,8 @@ test "a topic belongs to the share with its longest prefix, and a prefix is a na
     try testing.expectError(error.Malformed, shares.of("a b"));
     shares.at(inner).bytes = 1;
     shares.at(forum).topics = 1;
-    try testing.expectEqual(shares.at(inner), shares.largest());
-    try testing.expectEqual(shares.at(forum), shares.fullest());
+    try testing.expectEqual(shares.at(inner), shares.withMost(.bytes));
+    try testing.expectEqual(shares.at(forum), shares.withMost(.topics));
     var buffer: [8]u8 = undefined;
     for (shares.count()..limits.shares_max) |n| {
         _ = try shares.of(try std.fmt.bufPrint(&buffer, "p{d}.", .{n}));

@@ -21,13 +21,12 @@ const Position = position.Position;
 const wire = @import("wire.zig");
 const Frame = wire.Frame;
 
-/// The cost of an entry beside its bytes.
-const entry_bytes = 48;
-
 /// A node's reading of topics.
 const Reads = struct {
     /// Topics that may have entries for the node.
     due: std.AutoArrayHashMapUnmanaged(*Topic, void) = .empty,
+    /// The place in `due` of the topic that has its turn.
+    turn: usize = 0,
     /// The number of topics that the node follows: `due` has room for all of them.
     count: usize = 0,
 };
@@ -59,6 +58,8 @@ pub const Topic = struct {
     /// The share that pays for the topic, and the topic's place in the share's list.
     share: Shares.Index,
     place_in_share: std.DoublyLinkedList.Node = .{},
+    /// In `Share.unread`, while its history is to be read.
+    place_in_unread: std.DoublyLinkedList.Node = .{},
     used_ms: u64,
 
     /// Whether the log has all that was published.
@@ -66,8 +67,12 @@ pub const Topic = struct {
         return if (topic.source) |*source| source.state == .live else true;
     }
 
+    fn isUnread(topic: *const Topic) bool {
+        return if (topic.source) |*source| source.state == .wanting else false;
+    }
+
     fn cost(topic: *const Topic) u64 {
-        return topic.log.bytes + entry_bytes * (topic.log.tip.offset - topic.log.base.offset);
+        return topic.log.bytes + limits.entry_bytes * (topic.log.tip.offset - topic.log.base.offset);
     }
 };
 
@@ -90,8 +95,8 @@ pub const Topics = struct {
     now_ms: u64 = 0,
     /// The subscriptions of Redis, if entries come from there.
     subscriptions: ?*Subscriptions = null,
-    /// Topics whose history is to be read. Room for all of them.
-    unread: std.AutoArrayHashMapUnmanaged(*Topic, void) = .empty,
+    /// The share of the topic whose history was read last: shares take turns.
+    turn: Shares.Index = Shares.rest,
     /// The topic whose history is being read; null: none is, or it was forgotten meanwhile.
     reading: ?*Topic = null,
     /// The `extra` of the frame that `next` has returned.
@@ -116,7 +121,6 @@ pub const Topics = struct {
         while (topics.by_use.first) |place| topics.free(of(place));
         topics.by_name.deinit(topics.gpa);
         topics.shares.deinit();
-        topics.unread.deinit(topics.gpa);
         for (topics.nodes.items) |*reads| reads.due.deinit(topics.gpa);
         topics.nodes.deinit(topics.gpa);
         topics.* = undefined;
@@ -127,25 +131,26 @@ pub const Topics = struct {
         var bytes: u64 = 0;
         var at = topics.by_use.first;
         var count: usize = 0;
+        var unread: usize = 0;
         while (at) |place| : (at = place.next) {
             const topic = of(place);
             bytes += topic.cost();
             count += 1;
+            unread += @intFromBool(topic.isUnread());
             assert(topics.by_name.get(topic.name).? == topic);
             for (topic.followers.keys(), topic.followers.values()) |node, follower| {
                 const is_behind = follower.state != .live or follower.offset != topic.log.tip.offset;
                 assert(!is_behind or !topic.isComplete() or topics.nodes.items[node].due.contains(topic));
             }
-            const is_unread = if (topic.source) |*source| source.state == .wanting else false;
-            assert(is_unread == topics.unread.contains(topic));
         }
         assert(bytes == topics.bytes and count == topics.by_name.count());
         for (0..topics.shares.count()) |index| {
             const share = topics.shares.at(@intCast(index));
             bytes -= share.bytes;
             count -= share.topics;
+            unread -= share.unread.len();
         }
-        assert(bytes == 0 and count == 0);
+        assert(bytes == 0 and count == 0 and unread == 0);
     }
 
     /// With more topics a look at all of them after each frame would be what the hub does.
@@ -160,9 +165,9 @@ pub const Topics = struct {
         const share = topics.shares.at(topic.share);
         share.by_use.remove(&topic.place_in_share);
         share.topics -= 1;
+        if (topic.isUnread()) share.unread.remove(&topic.place_in_unread);
         topics.by_use.remove(&topic.place);
         assert(topics.by_name.remove(topic.name));
-        _ = topics.unread.swapRemove(topic);
         if (topics.reading == topic) topics.reading = null;
         if (topics.subscriptions) |all| all.unwant(.{ .feed = .entries, .name = topic.name });
         topic.followers.deinit(topics.gpa);
@@ -188,7 +193,6 @@ pub const Topics = struct {
         errdefer topics.gpa.free(own);
         const topic = try topics.gpa.create(Topic);
         errdefer topics.gpa.destroy(topic);
-        try topics.unread.ensureTotalCapacity(topics.gpa, topics.by_name.count() + 1);
         if (topics.subscriptions) |all| try all.want(.{ .feed = .entries, .name = own });
         topic.* = .{
             .name = own,
@@ -228,7 +232,10 @@ pub const Topics = struct {
     /// Forgets entries, those first that were not used for longest in the share that has most: no share costs
     /// one that has less its history.
     fn keepWithin(topics: *Topics, bytes_max: u64) void {
-        while (topics.bytes > bytes_max) topics.forget(ofShare(topics.shares.largest().by_use.first.?));
+        while (topics.bytes > bytes_max) {
+            const share = topics.shares.withMost(.bytes);
+            topics.forget(ofShare(share.by_use.first.?));
+        }
     }
 
     /// The share of a prefix, which has the topics that are its own from then on.
@@ -252,6 +259,10 @@ pub const Topics = struct {
         before.topics -= 1;
         after.by_use.append(&topic.place_in_share);
         after.topics += 1;
+        if (topic.isUnread()) {
+            before.unread.remove(&topic.place_in_unread);
+            after.unread.append(&topic.place_in_unread);
+        }
         topic.share = owner;
         topics.charge(topic);
     }
@@ -266,7 +277,7 @@ pub const Topics = struct {
         const room = topics.shares.roomOf(owner, limits.history_topics_max, topics.share_topics_max);
         if (share.topics >= room and !topics.makeRoomIn(share)) return error.TooMany;
         if (topics.by_name.count() < limits.history_topics_max) return;
-        if (!topics.makeRoomIn(topics.shares.fullest())) return error.TooMany;
+        if (!topics.makeRoomIn(topics.shares.withMost(.topics))) return error.TooMany;
     }
 
     /// Forgets the topic that nobody follows and that was not used for longest, among the first few.
@@ -394,6 +405,7 @@ pub const Topics = struct {
 
     fn change(topics: *Topics, topic: *Topic, what: Change) void {
         const source = &topic.source.?;
+        const was_unread = topic.isUnread();
         topics.discharge(topic);
         switch (what) {
             .subscribed => source.subscribed(),
@@ -405,9 +417,11 @@ pub const Topics = struct {
             .end => |end| source.end(end.full),
         }
         topics.charge(topic);
-        if (source.state == .wanting) {
-            topics.unread.putAssumeCapacity(topic, {});
-        } else _ = topics.unread.swapRemove(topic);
+        if (topic.isUnread() != was_unread) {
+            const unread = &topics.shares.at(topic.share).unread;
+            const place = &topic.place_in_unread;
+            if (was_unread) unread.remove(place) else unread.append(place);
+        }
         if (source.state != .reading and topics.reading == topic) topics.reading = null;
         topics.markDue(topic);
         topics.keepWithin(limits.histories_bytes_max);
@@ -438,15 +452,34 @@ pub const Topics = struct {
         topics.change(topic, .{ .hear = placed });
     }
 
-    /// The topic whose history is to be read next, and the offset to read from.
-    pub fn nextRead(topics: *Topics) ?struct { name: []const u8, from: u64 } {
+    pub const NextRead = struct {
+        name: []const u8,
+        /// The prefix of its share.
+        prefix: []const u8,
+        /// The offset to read from.
+        from: u64,
+    };
+
+    /// The topic whose history is to be read next. Shares take turns, so that one with many topics does not
+    /// keep those of others waiting.
+    pub fn nextRead(topics: *Topics) ?NextRead {
         assert(topics.reading == null);
-        if (topics.unread.count() == 0) return null;
-        const topic = topics.unread.keys()[0];
-        const from = topic.source.?.begin().?;
-        topics.unread.swapRemoveAt(0);
-        topics.reading = topic;
-        return .{ .name = topic.name, .from = from };
+        const count = topics.shares.count();
+        for (0..count) |_| {
+            topics.turn = (topics.turn + 1) % count;
+            const share = topics.shares.at(topics.turn);
+            const place = share.unread.popFirst() orelse continue;
+            const topic: *Topic = @fieldParentPtr("place_in_unread", place);
+            const from = topic.source.?.begin().?;
+            topics.reading = topic;
+            return .{ .name = topic.name, .prefix = share.prefix, .from = from };
+        }
+        return null;
+    }
+
+    /// The prefix of the share that pays for a topic of this name.
+    pub fn prefixOf(topics: *Topics, name: []const u8) []const u8 {
+        return topics.shares.at(topics.shares.ownerOf(name)).prefix;
     }
 
     /// The findings of the read that goes on.
@@ -513,8 +546,9 @@ pub const Topics = struct {
         defer topics.invariants();
         if (node >= topics.nodes.items.len) return;
         const reads = &topics.nodes.items[node];
-        var at = topics.by_use.first;
-        while (at) |place| : (at = place.next) {
+        // A node that has come a moment ago follows those that were used last.
+        var at = topics.by_use.last;
+        while (at) |place| : (at = place.prev) {
             if (reads.count == 0) break;
             topics.leave(node, of(place));
         }
@@ -524,15 +558,16 @@ pub const Topics = struct {
     /// The next frame for a node; null: it has all. Valid until anything changes.
     pub fn next(topics: *Topics, node: u32) ?Frame {
         if (node >= topics.nodes.items.len) return null;
-        const due = &topics.nodes.items[node].due;
-        while (due.count() > 0) {
-            const topic = due.keys()[0];
-            const frame = topics.nextOf(topic, topic.followers.getPtr(node).?);
-            // The topics of a node take turns.
-            due.swapRemoveAt(0);
-            if (frame == null) continue;
-            due.putAssumeCapacity(topic, {});
-            return frame;
+        const reads = &topics.nodes.items[node];
+        while (reads.due.count() > 0) {
+            if (reads.turn >= reads.due.count()) reads.turn = 0;
+            const topic = reads.due.keys()[reads.turn];
+            if (topics.nextOf(topic, topic.followers.getPtr(node).?)) |frame| {
+                // The topics of a node take turns.
+                reads.turn += 1;
+                return frame;
+            }
+            reads.due.swapRemoveAt(reads.turn);
         }
         return null;
     }

@@ -10,7 +10,9 @@ const Node = @import("node.zig").Node;
 const position = @import("position.zig");
 const Position = position.Position;
 const Seeds = @import("seeds.zig").Seeds;
+const Subscriptions = @import("redis/subscriptions.zig").Subscriptions;
 const tally = @import("tally.zig");
+const Topics = @import("topics.zig").Topics;
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -370,4 +372,61 @@ test "a node that does not read costs no memory for entries, is not cut, and its
     for (&nodes, connections) |*node, connection| exchange(&broker, connection, node);
     try testing.expectEqualStrings("new", (try nodes[1].read(reader)).bytes.bytes);
     nodes[1].noteRead(reader, 3);
+}
+
+test "topics that always have something new leave the others of a node their turn" {
+    var topics: Topics = .init(gpa, 1);
+    defer topics.deinit();
+    const followed = [_][]const u8{ "a", "quiet", "b" };
+    for (followed) |name| try topics.follow(0, name, 1, null);
+    while (topics.next(0)) |_| {}
+    for (followed) |name| _ = try topics.append(name, "x");
+    for (0..followed.len) |_| {
+        const frame = topics.next(0).?;
+        if (std.mem.eql(u8, frame.name, "quiet")) return;
+        _ = try topics.append(frame.name, "x");
+    }
+    return error.TestUnexpectedResult;
+}
+
+test "histories are read from Redis in turns: of the shares, and in a share of its topics" {
+    var subscriptions: Subscriptions = .init(gpa);
+    defer subscriptions.deinit();
+    var topics: Topics = .init(gpa, 1);
+    defer topics.deinit();
+    topics.subscriptions = &subscriptions;
+    _ = try topics.shareOf("own.");
+    var buffer: [16]u8 = undefined;
+    for (0..8) |n| {
+        const name = try std.fmt.bufPrint(&buffer, "own.{d}", .{n});
+        _ = try topics.look(name);
+        topics.subscribed(name);
+    }
+    for ([_][]const u8{ "a", "quiet", "b" }) |name| {
+        _ = try topics.look(name);
+        topics.subscribed(name);
+    }
+    // All others have more whenever a page of them was read. The shares have two turns each.
+    var own: usize = 0;
+    for (0..4) |_| {
+        const next = topics.nextRead().?;
+        const is_own = std.mem.startsWith(u8, next.name, "own.");
+        own += @intFromBool(is_own);
+        try testing.expectEqualStrings(if (is_own) "own." else "", next.prefix);
+        if (std.mem.eql(u8, next.name, "quiet")) break;
+        topics.read(.{ .head = .{ .epoch = 1, .mark = .origin } });
+        topics.read(.{ .end = .{ .full = true } });
+    } else return error.TestUnexpectedResult;
+    try testing.expectEqual(2, own);
+    topics.read(.broken);
+    // A topic that gets another share meanwhile is read for that, and one that is forgotten is not read.
+    _ = try topics.shareOf("b");
+    topics.share_topics_max = 8;
+    _ = try topics.look("own.new");
+    while (topics.nextRead()) |next| {
+        try testing.expect(!std.mem.eql(u8, next.name, "own.0"));
+        if (std.mem.eql(u8, next.name, "b")) try testing.expectEqualStrings("b", next.prefix);
+        topics.read(.{ .head = .{ .epoch = 1, .mark = .origin } });
+        topics.read(.{ .end = .{ .full = false } });
+    }
 }

@@ -125,7 +125,7 @@ pub const Machine = struct {
     pub fn publish(machine: *Machine, number: u64) !void {
         var text: [20]u8 = undefined;
         const bytes = try std.fmt.bufPrint(&text, "{d}", .{number});
-        try machine.publisher.publish(topic, bytes, number, machine.moment());
+        try machine.publisher.publish(topic, "", bytes, number, machine.moment());
     }
 
     /// Whether nothing of it waits.
@@ -140,6 +140,7 @@ pub const Machine = struct {
         for (&machine.sockets) |*socket| socket.close();
         if (machine.publisher.link.state != .waiting) machine.publisher.lost(machine.moment());
         if (machine.hearer.link.state != .waiting) machine.hearer.lost(machine.moment());
+        machine.follower.broken();
         machine.follower.unheard();
     }
 
@@ -151,7 +152,7 @@ pub const Machine = struct {
         try machine.serve(.hearer);
         if (machine.publisher.link.isReady() and !machine.publisher.isReading()) {
             if (machine.follower.begin()) |from| {
-                try machine.publisher.read(topic, from, machine.moment());
+                try machine.publisher.read(topic, "", from, machine.moment());
             }
         }
         machine.sockets[0].drainIf(&machine.publisher.link);

@@ -214,6 +214,13 @@ pub const Site = struct {
         return site.nodes[0].append(topic, bytes, server_file.now());
     }
 
+    /// The same with zeros in front, so that it is long.
+    pub fn appendLong(site: *Site, topic: []const u8, number: u64) !u32 {
+        var text: [4096]u8 = undefined;
+        const bytes = try std.fmt.bufPrint(&text, "{d:0>4096}", .{number});
+        return site.nodes[0].append(topic, bytes, server_file.now());
+    }
+
     /// A reader on a node, from now on or behind a place.
     pub fn addReader(site: *Site, node: usize, topic: []const u8, since: ?hub.position.Position) !*Reader {
         const reader = try gpa.create(Reader);

@@ -189,6 +189,14 @@ const Reading = struct {
         return true;
     }
 
+    /// Whether each reader is behind the newest entry, by an entry or a reset.
+    fn allAtEnd(reading: *Reading) bool {
+        for (reading.scene.sites) |site| if (site.redis.requests.count() > 0) return false;
+        const newest = reading.scene.sites[0].broker.topics.tipOf("a") orelse return false;
+        for (reading.readers) |reader| if (!std.meta.eql(reader.at.?, newest)) return false;
+        return true;
+    }
+
     /// Each reader gets each number that was acknowledged once and in order; others at most once.
     fn expectAll(reading: *Reading, resets: usize) !void {
         try runUntil(&reading.scene.sites, reading, allHaveLast);
@@ -330,8 +338,245 @@ test "a Redis whose memory is full refuses; publications go on when it has room"
     try reading.init();
     defer reading.deinit();
     try reading.scene.order(&.{ "CONFIG", "SET", "maxmemory", "1" });
-    try testing.expectEqual(.too_many, try reading.publish(reading.scene.sites[0]));
+    const site = reading.scene.sites[0];
+    try testing.expectEqual(.too_many, try reading.publish(site));
+    // A topic that Redis does not know yet, neither.
+    try reading.scene.expect(.too_many, site, try site.append("new", 1));
     try reading.scene.order(&.{ "CONFIG", "SET", "maxmemory", "0" });
     try reading.publishes(reading.scene.sites[0], 1);
     try reading.expectAll(0);
+}
+
+/// Topics of a share on both machines, with one Redis.
+const Mount = struct {
+    const room = 1 << 20;
+
+    scene: Scene,
+    bytes_before: u64,
+
+    fn init(mount: *Mount) !void {
+        try mount.scene.init();
+        errdefer mount.scene.deinit();
+        for (mount.scene.sites) |site| {
+            site.redis.config.mount_redis_bytes_max = room;
+            _ = try site.broker.topics.shareOf("own.");
+        }
+        // The script is there then, and both machines have published.
+        for (mount.scene.sites) |site| try mount.scene.expect(.ok, site, try site.append("main", 1));
+        mount.bytes_before = try mount.usedBytes();
+    }
+
+    fn usedBytes(mount: *Mount) !u64 {
+        return mount.ask(&.{ "INFO", "memory" }, "used_memory:");
+    }
+
+    fn keys(mount: *Mount) !u64 {
+        return mount.ask(&.{"DBSIZE"}, ":");
+    }
+
+    /// The number behind a text in the answer.
+    fn ask(mount: *Mount, arguments: []const []const u8, before: []const u8) !u64 {
+        const client: Client = try .open(mount.scene.server.path());
+        defer client.close();
+        const answer = try client.ask(arguments);
+        const at = (std.mem.find(u8, answer, before) orelse return error.TestUnexpectedResult) + before.len;
+        const rest = answer[at..];
+        const end = std.mem.findNone(u8, rest, "0123456789") orelse rest.len;
+        return std.fmt.parseInt(u64, rest[0..end], 10);
+    }
+
+    const How = enum { append, append_long, look };
+
+    /// Uses as many topics, some at a time, on both machines by turns.
+    fn use(mount: *Mount, how: How, count: usize) !void {
+        var asked: [50]struct { site: *Site, number: u32 } = undefined;
+        var n: usize = 0;
+        while (n < count) {
+            for (&asked) |*one| {
+                const site = mount.scene.sites[n % 2];
+                var buffer: [32]u8 = undefined;
+                const topic = try std.fmt.bufPrint(&buffer, "own.{t}.{d}", .{ how, n });
+                one.* = .{ .site = site, .number = switch (how) {
+                    .append => try site.append(topic, n),
+                    .append_long => try site.appendLong(topic, n),
+                    .look => try site.nodes[0].look(topic, server_file.now()),
+                } };
+                n += 1;
+            }
+            for (asked) |one| try mount.scene.expect(.ok, one.site, one.number);
+        }
+    }
+
+    /// No more of Redis is taken than the room.
+    fn expectWithin(mount: *Mount) !void {
+        const used = try mount.usedBytes() -| mount.bytes_before;
+        errdefer std.debug.print("{d} bytes\n", .{used});
+        try testing.expect(used <= room);
+    }
+
+    fn knows(mount: *Mount, topic: []const u8) !bool {
+        var buffer: [64]u8 = undefined;
+        const head = try std.fmt.bufPrint(&buffer, "test:{{{s}}}head", .{topic});
+        return try mount.ask(&.{ "EXISTS", head }, ":") == 1;
+    }
+
+    fn allBegun(readers: []const *Reader) bool {
+        for (readers) |reader| if (reader.asked != null) return false;
+        return true;
+    }
+
+    fn allHave(readers: []const *Reader) bool {
+        for (readers) |reader| if (reader.seen.items.len == 0) return false;
+        return true;
+    }
+};
+
+test "topics of a share have their room in Redis: the oldest go, and their readers get a reset" {
+    var mount: Mount = undefined;
+    try mount.init();
+    defer mount.scene.deinit();
+    const first, const other = mount.scene.sites;
+    try mount.scene.expect(.ok, first, try first.append("own.old", 1));
+    const topics = [_][]const u8{ "main", "own.old", "own.append.1999" };
+    var readers: [topics.len]*Reader = undefined;
+    for (0..2) |n| readers[n] = try other.addReader(0, topics[n], null);
+    try runUntil(&mount.scene.sites, @as([]const *Reader, readers[0..2]), Mount.allBegun);
+    try mount.use(.append, 2000);
+    try mount.expectWithin();
+    try testing.expect(!try mount.knows("own.old") and try mount.knows("own.append.1900"));
+    readers[2] = try other.addReader(0, topics[2], null);
+    try runUntil(&mount.scene.sites, @as([]const *Reader, &readers), Mount.allBegun);
+    for (topics) |topic| try mount.scene.expect(.ok, first, try first.append(topic, 7));
+    try runUntil(&mount.scene.sites, @as([]const *Reader, &readers), Mount.allHave);
+    try testing.expect(readers[0].resets() == 0 and readers[2].resets() == 0);
+    try testing.expectEqual(1, readers[1].resets());
+    // Others take their place, also those that are only read.
+    for ([_]Mount.How{ .append_long, .look }, [_]usize{ 500, 1500 }) |how, count| {
+        try mount.use(how, count);
+        try mount.expectWithin();
+    }
+    try testing.expect(!try mount.knows("own.append_long.499"));
+    try testing.expect(try mount.keys() < 1500 and try mount.knows("main"));
+}
+
+test "a topic of a share whose entries have become too old costs little, and is known for longer" {
+    var mount: Mount = undefined;
+    try mount.init();
+    defer mount.scene.deinit();
+    for (mount.scene.sites) |site| site.redis.config.history_age_ms = 1000;
+    // Nearly as much as there is room for.
+    try mount.use(.append_long, 100);
+    server_file.sleep(1500);
+    try mount.use(.append, 100);
+    var buffer: [32]u8 = undefined;
+    for (0..100) |n| {
+        try testing.expect(try mount.knows(try std.fmt.bufPrint(&buffer, "own.append_long.{d}", .{n})));
+    }
+}
+
+test "a flood makes Redis cut a machine that reads too slowly: its readers miss nothing, and get no reset" {
+    var reading: Reading = undefined;
+    try reading.init();
+    defer reading.deinit();
+    const scene = &reading.scene;
+    const first, const other = scene.sites;
+    try scene.order(&.{ "CONFIG", "SET", "client-output-buffer-limit", "pubsub 65536 0 0" });
+    const quiet = try other.addReader(1, "quiet", null);
+    try runUntil(&scene.sites, quiet, isAsked);
+    for (1..6) |round| {
+        const lost = other.redis.counts.lost;
+        // The other machine does nothing meanwhile.
+        for (0..150) |_| {
+            reading.number += 1;
+            const asked = try first.appendLong("a", reading.number);
+            try runUntil(&.{first}, Answered{ .site = first, .number = asked }, Answered.holds);
+            try reading.acknowledged.append(testing.allocator, reading.number);
+        }
+        try scene.expect(.ok, first, try first.append("quiet", round));
+        try reading.expectAll(0);
+        try testing.expect(other.redis.counts.lost > lost);
+        try runUntil(&scene.sites, quiet, struct {
+            fn has(reader: *Reader) bool {
+                return reader.seen.items.len > 0;
+            }
+        }.has);
+    }
+    try runUntil(&scene.sites, quiet, struct {
+        fn hasAll(reader: *Reader) bool {
+            return reader.seen.items.len == 5;
+        }
+    }.hasAll);
+    try testing.expectEqual(0, quiet.resets());
+}
+
+fn isAsked(reader: *Reader) bool {
+    return reader.asked == null;
+}
+
+/// A request on one machine, while others do nothing.
+const Answered = struct {
+    site: *Site,
+    number: u32,
+
+    fn holds(answered: Answered) bool {
+        return answered.site.replies.contains(answered.number);
+    }
+};
+
+test "a flood that goes on: a machine that is cut again and again reads the quiet topics meanwhile" {
+    var reading: Reading = undefined;
+    try reading.init();
+    defer reading.deinit();
+    const scene = &reading.scene;
+    const first, const other = scene.sites;
+    try scene.order(&.{ "CONFIG", "SET", "client-output-buffer-limit", "pubsub 65536 0 0" });
+    const quiet = try other.addReader(1, "quiet", null);
+    try runUntil(&scene.sites, quiet, isAsked);
+    const lost = other.redis.counts.lost;
+    const begin = server_file.now();
+    var round: u64 = 0;
+    const times = 5;
+    while (other.redis.counts.lost < lost + times) {
+        if (server_file.now() > begin + server_file.patience_ms) return error.Timeout;
+        round += 1;
+        // More than the other machine reads in its turn.
+        while (first.redis.requests.count() < 100) {
+            reading.number += 1;
+            try first.turn();
+            _ = try first.appendLong("a", reading.number);
+        }
+        if (round % 4 == 0) _ = try first.append("quiet", round);
+        for (0..4) |_| try first.turn();
+        try other.turn();
+    }
+    // Each pause between two connections is 5 ms at least.
+    try testing.expect(server_file.now() - begin >= times * 5);
+    try testing.expect(quiet.seen.items.len > 0);
+    try runUntil(&scene.sites, &reading, Reading.allAtEnd);
+    const Seen = struct {
+        reader: *Reader,
+        count: usize,
+
+        fn isAll(seen: @This()) bool {
+            return seen.reader.seen.items.len >= seen.count;
+        }
+    };
+    const all: Seen = .{ .reader = quiet, .count = @intCast(round / 4) };
+    try runUntil(&scene.sites, all, Seen.isAll);
+    var last: u64 = 0;
+    for (quiet.seen.items) |each| {
+        try testing.expectEqual(last + 4, each.number);
+        last += 4;
+    }
+    try testing.expectEqual(round / 4 * 4, last);
+    for (reading.readers) |reader| {
+        last = 0;
+        for (reader.seen.items) |each| switch (each) {
+            .reset => last = std.math.maxInt(u64),
+            .number => |number| {
+                try testing.expect(number == last +% 1 or last == std.math.maxInt(u64));
+                last = number;
+            },
+        };
+    }
 }

@@ -225,15 +225,21 @@ With L</Redis> each machine checks its own interpreters. Whoever speaks to Redis
 A hub has room for 1,000,000 subscriptions to topics of channels, of which an interpreter may have 250,000, as
 may all interpreters of a confined mount together. Such a mount has 25,000 topics with history at most. When
 there are 64 MiB of entries, the oldest go of the confined mount that has most, or of all other topics if
-these are more: no mount costs those that have less their history. Of an interpreter's calls 10,000 may be
-under way, with Redis 4,096 publications of 16 MiB, and 100 questions who is subscribed. Of the calls of all
-interpreters of a confined mount 25,000 may wait for answers of interpreters, with Redis 4,096 publications of
-16 MiB may be under way, and 125 questions. More fail with C<TooMany>.
+these are more: no mount costs those that have less their history. When 256 MiB wait in the hub because
+interpreters read too slowly, one of them is cut, likewise of those for which most waits. Of an interpreter's
+calls 10,000 may be under way, with Redis 4,096 publications of 16 MiB, and 100 questions who is subscribed.
+Of the calls of all interpreters of a confined mount 25,000 may wait for answers of interpreters, with Redis
+4,096 publications of 16 MiB may be under way, and 125 questions. More fail with C<TooMany>.
 
 Where the mounts of a server are so many that they could fill the hub, each confined one has an equal part of
 its room, less than these numbers: with five, a sixth of 1,000,000 subscriptions, of 100,000 topics with
 history, of 100,000 calls that wait for answers, and so on. All other mounts together have what is left of
 these parts, which is no less: what one mount takes is never missing to another.
+
+With L</Redis> the topics with history of a confined mount have 256 MiB there, on all machines together, with
+what each topic (1 KiB and eight times its name) and each entry (128 bytes) costs beside its bytes. Beyond,
+the topics go that were not used for longest, and their readers get a reset: so no such mount fills Redis.
+Other topics take what Redis has (C<maxmemory>), and are refused with C<TooMany> when that is full.
 
 =head2 Applications of PSGI
 
@@ -273,7 +279,15 @@ For topics that outlive a restart of Redis: C<appendonly yes> and C<appendfsync 
 masters is not supported.
 
 A message to a topic's name by L</send>, for one channel of all that have subscribed, goes to a channel of the
-same server. While Redis is away, C<subscribe> waits for it as other calls do; the log says C<Redis is away>
+same server.
+
+Redis cuts the connection of a machine that reads more slowly than others publish (by default where 32 MiB
+wait, or 8 MiB for a minute: C<client-output-buffer-limit pubsub>). The machine connects again, and reads from
+the histories of its topics what it has missed, topics of each confined mount and of all others by turns. So
+readers miss nothing; those of a topic whose history was shorter get a reset. Messages of channels meanwhile
+are lost to this machine. The limit has to be some times as long as the longest message.
+
+While Redis is away, C<subscribe> waits for it as other calls do; the log says C<Redis is away>
 and why, and says when it is there again. What fails then depends on the call, and no request fails that makes
 none.
 

@@ -42,6 +42,9 @@ pub const Follower = struct {
         anchored: bool = false,
         /// The newest entry that was heard meanwhile and did not fit.
         heard: u64 = 0,
+        /// Whether the topic's channel was subscribed to all the time. A read goes on without, so that a
+        /// connection that is lost again and again holds none up.
+        channel: enum { kept, lost, back } = .kept,
     };
 
     /// A log that has nothing of this topic yet. Its readers get a reset if they know more.
@@ -65,13 +68,19 @@ pub const Follower = struct {
     /// Entries are heard from here on.
     pub fn subscribed(follower: *Follower) void {
         const start = follower.nextStart();
-        follower.state = .{ .wanting = start };
+        switch (follower.state) {
+            .reading => |*reading| reading.channel = .back,
+            .away, .wanting, .live => follower.state = .{ .wanting = start },
+        }
     }
 
     /// The follower hears no publications any more.
     pub fn unheard(follower: *Follower) void {
         const start = follower.nextStart();
-        follower.state = .{ .away = start };
+        switch (follower.state) {
+            .reading => |*reading| reading.channel = .lost,
+            .away, .wanting, .live => follower.state = .{ .away = start },
+        }
     }
 
     /// The start of the next read if the present one breaks off.
@@ -85,9 +94,14 @@ pub const Follower = struct {
 
     /// A read broke off.
     pub fn broken(follower: *Follower) void {
-        switch (follower.state) {
-            .reading => follower.subscribed(),
-            else => {},
+        if (follower.state == .reading) follower.readOn(follower.nextStart());
+    }
+
+    /// The read is over, and the topic has to be read from here on.
+    fn readOn(follower: *Follower, start: Start) void {
+        switch (follower.state.reading.channel) {
+            .lost => follower.state = .{ .away = start },
+            .kept, .back => follower.state = .{ .wanting = start },
         }
     }
 
@@ -114,6 +128,12 @@ pub const Follower = struct {
 
     fn place(follower: *Follower, placed: Placed, time_ms: u64) Result {
         const log = follower.log;
+        const is_next = placed.epoch == log.epoch and placed.mark.offset -| 1 == log.tip.offset;
+        if (is_next and placed.bytes.len == 0) {
+            // No hub publishes it: it would have no frame in some variants.
+            log.restart(placed.epoch, placed.mark);
+            return .there;
+        }
         const result = log.place(placed, time_ms) catch |err| switch (err) {
             error.OutOfMemory => return .missed,
             error.TooLong => {
@@ -154,7 +174,7 @@ pub const Follower = struct {
     /// The log begins anew, and what Redis has is read from its beginning.
     fn reload(follower: *Follower, at: Position) void {
         follower.log.restart(at.epoch, at.mark);
-        follower.state = .{ .wanting = .beginning };
+        follower.readOn(.beginning);
     }
 
     /// A read has found an entry.
@@ -186,7 +206,7 @@ pub const Follower = struct {
         const at = reading.head.?;
         // Entries are gone, and only their places are known.
         if (!full and log.tip.offset < at.mark.offset) log.restart(at.epoch, at.mark);
-        const more = full or reading.heard > log.tip.offset;
-        follower.state = if (more) .{ .wanting = .tip } else .live;
+        const more = full or reading.heard > log.tip.offset or reading.channel != .kept;
+        if (more) follower.readOn(.tip) else follower.state = .live;
     }
 };

@@ -55,6 +55,13 @@ pub fn write(out: []u8, prefix: []const u8, kind: Kind, topic: []const u8, hub: 
     return writer.buffered();
 }
 
+/// Writes the name of the key that has the topics of a share (room.lua). `out` has `room` for the name of any
+/// of these.
+pub fn writeRoom(out: []u8, prefix: []const u8, share: []const u8) []const u8 {
+    return std.fmt.bufPrint(out, "{s}{{{s}}}room", .{ prefix, share }) catch
+        unreachable; // topics have longer names
+}
+
 /// Bytes that suffice for each kind.
 pub fn room(prefix: []const u8, topic: []const u8) usize {
     return prefix.len + topic.len + "{}channel:".len + 12;

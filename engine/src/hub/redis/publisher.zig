@@ -18,14 +18,17 @@ const messages_file = @import("messages.zig");
 const Messages = messages_file.Messages;
 const Allocator = std.mem.Allocator;
 
+const room_script = @embedFile("room.lua");
 /// The script, and its name in EVALSHA.
-pub const script = @embedFile("script.lua");
+pub const script = room_script ++ @embedFile("script.lua");
 const script_name = name: {
-    @setEvalBranchQuota(1_000_000);
+    @setEvalBranchQuota(4_000_000);
     var digest: [std.crypto.hash.Sha1.digest_length]u8 = undefined;
     std.crypto.hash.Sha1.hash(script, &digest, .{});
     break :name std.fmt.bytesToHex(digest, .lower);
 };
+/// Begins a read of a topic whose share has a prefix.
+const read_script = room_script ++ @embedFile("read.lua");
 
 /// The names of a hub and of its part of Redis.
 pub const Identity = struct {
@@ -81,6 +84,8 @@ const Publication = struct {
     deadline_ms: u64,
     /// Redis may have seen the publication.
     tried: bool = false,
+    /// The prefix of the share that pays for the topic; empty: it has as much room as Redis. Borrowed.
+    prefix: []const u8,
     /// Topic and bytes.
     memory: []u8,
     topic_len: u32,
@@ -112,6 +117,8 @@ const Asked = union(enum) {
 /// A read of history. Its topic is kept as long as it goes on.
 const Read = struct {
     topic: []u8,
+    /// As of a publication.
+    prefix: []const u8,
     from: u64,
     /// The drawn epoch of a topic that has none.
     epoch: position.Epoch,
@@ -181,10 +188,12 @@ pub const Publisher = struct {
         if (publisher.reading) |current| assert(current.state == .waiting);
     }
 
-    /// Takes a publication over. `error.Full`: too much waits for Redis.
+    /// Takes a publication over. `prefix`: of the share that pays for the topic, which lasts. `error.Full`:
+    /// too much waits for Redis.
     pub fn publish(
         publisher: *Publisher,
         topic: []const u8,
+        prefix: []const u8,
         bytes: []const u8,
         token: u64,
         moment: Moment,
@@ -204,6 +213,7 @@ pub const Publisher = struct {
             .time_ms = moment.wall_ms,
             .token = token,
             .deadline_ms = moment.now_ms + config.publish_ms,
+            .prefix = prefix,
             .memory = memory,
             .topic_len = @intCast(topic.len),
         });
@@ -242,12 +252,14 @@ pub const Publisher = struct {
     pub fn read(
         publisher: *Publisher,
         topic: []const u8,
+        prefix: []const u8,
         from: u64,
         moment: Moment,
     ) error{OutOfMemory}!void {
         assert(publisher.reading == null);
         publisher.reading = .{
             .topic = try publisher.gpa.dupe(u8, topic),
+            .prefix = prefix,
             .from = from,
             .epoch = @truncate(moment.random),
             .state = .{ .waiting = @max(moment.now_ms, publisher.read_ms) },
@@ -351,7 +363,7 @@ pub const Publisher = struct {
         const topic = publication.topic();
         try publisher.asked.ensureUnusedCapacity(publisher.gpa, 1);
         const each = keys.room(identity.prefix, topic);
-        const names = try publisher.gpa.alloc(u8, 4 * each);
+        const names = try publisher.gpa.alloc(u8, 5 * each);
         defer publisher.gpa.free(names);
         var name: [4][]const u8 = undefined;
         for (&name, std.enums.values(keys.Kind), 0..) |*text, kind, index| {
@@ -359,7 +371,9 @@ pub const Publisher = struct {
         }
         var numbers: Numbers = .{};
         const known = publisher.script_state != .given;
-        try publisher.link.write(&.{
+        var words: [20][]const u8 = undefined;
+        var command: std.ArrayList([]const u8) = .initBuffer(&words);
+        command.appendSliceAssumeCapacity(&.{
             if (known) "EVALSHA" else "EVAL",
             if (known) &script_name else script,
             "3",
@@ -380,6 +394,11 @@ pub const Publisher = struct {
             numbers.decimal(config.topic_idle_ms),
             numbers.decimal(publisher.previous(topic)),
         });
+        if (publication.prefix.len > 0) command.appendSliceAssumeCapacity(&.{
+            numbers.decimal(config.mount_redis_bytes_max),
+            keys.writeRoom(names[4 * each ..], identity.prefix, publication.prefix),
+        });
+        try publisher.link.write(command.items);
         publisher.asked.pushBackAssumeCapacity(.{ .publication = publication.sequence });
         publication.tried = true;
     }
@@ -416,18 +435,24 @@ pub const Publisher = struct {
         const identity = publisher.identity;
         try publisher.asked.ensureUnusedCapacity(publisher.gpa, 4);
         const each = keys.room(identity.prefix, current.topic);
-        const names = try publisher.gpa.alloc(u8, 2 * each);
+        const names = try publisher.gpa.alloc(u8, 3 * each);
         defer publisher.gpa.free(names);
         const head = keys.write(names[0..each], identity.prefix, .head, current.topic, 0);
-        const stream = keys.write(names[each..], identity.prefix, .stream, current.topic, 0);
+        const stream = keys.write(names[each..][0..each], identity.prefix, .stream, current.topic, 0);
         var numbers: Numbers = .{};
         const link = &publisher.link;
-        try link.write(&.{ "HSETNX", head, "epoch", numbers.hex(current.epoch) });
+        const epoch = numbers.hex(current.epoch);
+        const idle = numbers.decimal(publisher.config.topic_idle_ms);
+        if (current.prefix.len > 0) {
+            const room = keys.writeRoom(names[2 * each ..], identity.prefix, current.prefix);
+            const most = numbers.decimal(publisher.config.mount_redis_bytes_max);
+            try link.write(&.{ "EVAL", read_script, "1", head, epoch, idle, most, room });
+        } else try link.write(&.{ "HSETNX", head, "epoch", epoch });
         publisher.asked.pushBackAssumeCapacity(.epoch);
         current.state = .asked;
         // From here on answers come, and a command that is missing would be waited for.
         errdefer link.state = .{ .ready = .{ .heard_ms = 0, .since_ms = 0, .deadline_ms = 0 } };
-        try link.write(&.{ "PEXPIRE", head, numbers.decimal(publisher.config.topic_idle_ms) });
+        try link.write(&.{ "PEXPIRE", head, idle });
         publisher.asked.pushBackAssumeCapacity(.expiry);
         try link.write(&.{ "HMGET", head, "epoch", "offset", "check" });
         publisher.asked.pushBackAssumeCapacity(.head);

@@ -57,8 +57,8 @@ pub const Event = union(enum) {
     subscribed: Fed,
     /// A message of a feed. Borrowed until the next call.
     message: struct { fed: Fed, bytes: []const u8 },
-    /// A topic's log may have changed.
-    moved,
+    /// The log of this topic may have changed; null: that of any.
+    moved: ?[]const u8,
 };
 
 /// Why Redis is not there.
@@ -279,10 +279,11 @@ pub const Redis = struct {
         return request;
     }
 
-    /// A new entry of a topic.
+    /// A new entry of a topic. `prefix`: of the share that pays for the topic, which lasts.
     pub fn append(
         redis: *Redis,
         topic: []const u8,
+        prefix: []const u8,
         bytes: []const u8,
         asker: Asker,
         part: Part,
@@ -296,7 +297,7 @@ pub const Redis = struct {
             .what = .{ .publication = own },
         }, part.most);
         errdefer _ = redis.leave(token);
-        return redis.publisher.publish(topic, bytes, token, redis.moment());
+        return redis.publisher.publish(topic, prefix, bytes, token, redis.moment());
     }
 
     /// A message for whoever hears the feed.
@@ -471,7 +472,7 @@ pub const Redis = struct {
                 topics.read(.broken);
             },
         }
-        return .moved;
+        return .{ .moved = null };
     }
 
     fn takeHearer(redis: *Redis, topics: *Topics, event: hearer_file.Event, was_ready: bool) ?Event {
@@ -491,7 +492,7 @@ pub const Redis = struct {
             },
             .entry => |entry| {
                 topics.hear(entry.topic, entry.placed);
-                return .moved;
+                return .{ .moved = entry.topic };
             },
             .message => |message| return .{ .message = .{ .fed = message.fed, .bytes = message.bytes } },
             .foreign => return null,
@@ -512,7 +513,7 @@ pub const Redis = struct {
         }
         if (!redis.publisher.link.isReady() or redis.publisher.isReading()) return;
         const next = topics.nextRead() orelse return;
-        redis.publisher.read(next.name, next.from, redis.moment()) catch topics.read(.broken);
+        redis.publisher.read(next.name, next.prefix, next.from, redis.moment()) catch topics.read(.broken);
     }
 };
 

@@ -1,9 +1,10 @@
 -- Publishes an entry once: looks whether this hub has published it before, gives it the next place of its
 -- topic, keeps it, and tells all hubs. KEYS: the topic's stream, its head, the latest publications of this
--- hub.
+-- hub. The room of its share, if that has a prefix, is none of them: its key has another slot, and a cluster
+-- of one master may have that.
 local stream, head, done = KEYS[1], KEYS[2], KEYS[3]
 local hub, sequence, floor, epoch, now, bytes, channel = unpack(ARGV, 1, 7)
-local entries_max, bytes_max, age_max, idle, previous = unpack(ARGV, 8, 12)
+local entries_max, bytes_max, age_max, idle, previous, most, room = unpack(ARGV, 8, 14)
 
 -- A copy that was on its way while its hub has given the publication up.
 local given_up = redis.call('ZSCORE', done, 'floor')
@@ -23,7 +24,8 @@ local offset, check = tonumber(known[2] or 0), known[3] or '000000000000'
 local total = tonumber(known[4] or 0) + #bytes
 if known[1] then
     epoch = known[1]
-else
+elseif redis.call('XLEN', stream) > 0 then
+    -- Behind a command that writes Redis refuses none for want of memory.
     redis.call('DEL', stream)
 end
 offset = string.format('%.0f', offset + 1)
@@ -51,5 +53,10 @@ end
 redis.call('HSET', head, 'epoch', epoch, 'offset', offset, 'check', check, 'bytes', total)
 redis.call('PEXPIRE', head, idle)
 redis.call('PEXPIRE', stream, age_max)
+if room then
+    local stem = string.sub(stream, 1, -#'stream' - 1)
+    -- A stream begins with memory for 4,096 bytes.
+    use_room(room, tonumber(most), idle, stem, hub, least(stem) + 4096 + total + 128 * count)
+end
 redis.call('PUBLISH', channel, table.concat({ epoch, offset, check, hub, sequence, bytes }, ' '))
 return {'added', position}

@@ -29,7 +29,7 @@ fn at(now_ms: u64) redis.link.Moment {
 const Scene = struct {
     publisher: redis.Publisher,
     now_ms: u64 = 0,
-    commands: [8192]u8 = undefined,
+    commands: [16384]u8 = undefined,
 
     fn init(account: redis.link.Account) !Scene {
         const identity: redis.publisher.Identity = .{ .hub = 1, .prefix = "p:" };
@@ -78,7 +78,7 @@ const Scene = struct {
     }
 
     fn publish(scene: *Scene, token: u64) !void {
-        try scene.publisher.publish("room", "hello", token, at(scene.now_ms));
+        try scene.publisher.publish("room", "", "hello", token, at(scene.now_ms));
     }
 
     fn expectDone(event: redis.publisher.Event, token: u64, outcome: redis.publisher.Outcome) !void {
@@ -211,9 +211,9 @@ test "too much that waits, and too long" {
     for (0..4) |token| try scene.publish(token);
     try testing.expectError(error.Full, scene.publish(5));
     const long: [101]u8 = @splat('x');
-    try testing.expectError(error.TooLong, scene.publisher.publish("room", &long, 0, at(0)));
+    try testing.expectError(error.TooLong, scene.publisher.publish("room", "", &long, 0, at(0)));
     const name: [513]u8 = @splat('n');
-    try testing.expectError(error.TooLong, scene.publisher.publish(&name, "", 0, at(0)));
+    try testing.expectError(error.TooLong, scene.publisher.publish(&name, "", "", 0, at(0)));
 }
 
 test "refusals of a publication: retried on another connection, or told at once" {
@@ -322,7 +322,7 @@ test "a page of history, and pages that are none" {
     var scene: Scene = try .init(.{});
     defer scene.deinit();
     try scene.connect();
-    try scene.publisher.read("room", 5, at(scene.now_ms));
+    try scene.publisher.read("room", "", 5, at(scene.now_ms));
     const asked = scene.take();
     try testing.expect(std.mem.endsWith(u8, asked, "XRANGE\r\n$14\r\np:{room}stream\r\n$1\r\n5\r\n" ++
         "$1\r\n+\r\n$5\r\nCOUNT\r\n$1\r\n2\r\n"));
@@ -342,7 +342,7 @@ test "a page of history, and pages that are none" {
     }
     try testing.expect(scene.say("").read.full);
     // The next one waits for its turn.
-    try scene.publisher.read("room", 5, at(scene.now_ms));
+    try scene.publisher.read("room", "", 5, at(scene.now_ms));
     try testing.expectEqual(0, scene.take().len);
     _ = scene.pass(20);
     try scene.expectCommand("XRANGE", 1);
@@ -353,7 +353,7 @@ test "a page of history, and pages that are none" {
         "*1\r\n*2\r\n$3\r\n5-1\r\n*0\r\n", "*1\r\n:1\r\n",             "+OK\r\n",
         "*1\r\n*2\r\n$3\r\n5-0\r\n*0\r\n", "*1\r\n*2\r\n:1\r\n*0\r\n", "*-1\r\n",
     }) |page| {
-        try scene.publisher.read("room", 0, at(scene.now_ms));
+        try scene.publisher.read("room", "", 0, at(scene.now_ms));
         _ = scene.pass(20);
         _ = scene.take();
         _ = scene.say(":0\r\n:1\r\n");
@@ -364,7 +364,7 @@ test "a page of history, and pages that are none" {
         try scene.connect();
     }
     // Refused in the middle: the connection goes on.
-    try scene.publisher.read("room", 0, at(scene.now_ms));
+    try scene.publisher.read("room", "", 0, at(scene.now_ms));
     _ = scene.pass(20);
     _ = scene.say("-NOPERM no\r\n:1\r\n");
     _ = scene.say("*3\r\n$12\r\n000000000abc\r\n$-1\r\n$-1\r\n");
@@ -414,4 +414,74 @@ test "entries that are heard, and other pushes" {
         try hearer.link.connected(at(now));
         try testing.expectEqual(.ready, std.meta.activeTag(hearer.receive(greeting, at(now)).event));
     }
+}
+
+test "an entry without bytes, which no hub publishes, is none for readers: they get a reset" {
+    var log: hub.Log = .init(testing.allocator, .of(&config), 1, .origin);
+    defer log.deinit();
+    var follower: redis.Follower = .init(&log);
+    follower.subscribed();
+    try testing.expectEqual(0, follower.begin());
+    follower.head(.{ .epoch = 1, .mark = .origin });
+    follower.end(false);
+    for (1..3) |sequence| {
+        const mark = log.tip.next(7, sequence);
+        const empty: hub.log.Placed = .{
+            .epoch = 1,
+            .mark = mark,
+            .hub = 7,
+            .sequence = sequence,
+            .bytes = "",
+        };
+        follower.hear(empty, 0);
+        try testing.expectEqual(.live, follower.state);
+        try testing.expectEqual(sequence, log.generation);
+        try testing.expect(std.meta.eql(log.tip, mark) and std.meta.eql(log.base, mark));
+        follower.hear(empty, 0);
+        try testing.expectEqual(sequence, log.generation);
+    }
+    log.restart(1, .{ .offset = std.math.maxInt(u64), .check = 7 });
+    follower.hear(.{ .epoch = 1, .mark = log.tip, .hub = 7, .sequence = 1, .bytes = "" }, 0);
+    try testing.expectEqual(3, log.generation);
+}
+
+test "a read goes on when the channel is lost meanwhile, and its entries stay" {
+    var log: hub.Log = .init(testing.allocator, .of(&config), 1, .origin);
+    defer log.deinit();
+    var follower: redis.Follower = .init(&log);
+    var placed: [5]hub.log.Placed = undefined;
+    var mark: position.Mark = .origin;
+    for (&placed, 1..) |*entry, sequence| {
+        mark = mark.next(7, sequence);
+        entry.* = .{ .epoch = 1, .mark = mark, .hub = 7, .sequence = sequence, .bytes = "x" };
+    }
+    follower.subscribed();
+    try testing.expectEqual(0, follower.begin());
+    follower.head(.{ .epoch = 1, .mark = placed[3].mark });
+    follower.entry(placed[0], 0);
+    follower.unheard();
+    for (placed[1..3]) |entry| follower.entry(entry, 0);
+    follower.end(true);
+    try testing.expectEqual(null, follower.begin());
+    follower.subscribed();
+    try testing.expectEqual(3, follower.begin());
+    // Lost and back within one read: the last entry was published between.
+    follower.head(.{ .epoch = 1, .mark = placed[3].mark });
+    follower.unheard();
+    follower.subscribed();
+    for (placed[2..4]) |entry| follower.entry(entry, 0);
+    follower.end(false);
+    try testing.expectEqual(4, follower.begin());
+    follower.head(.{ .epoch = 1, .mark = placed[4].mark });
+    // A read that breaks off without the channel waits for it.
+    follower.unheard();
+    follower.broken();
+    try testing.expectEqual(null, follower.begin());
+    follower.subscribed();
+    try testing.expectEqual(4, follower.begin());
+    follower.head(.{ .epoch = 1, .mark = placed[4].mark });
+    for (placed[3..]) |entry| follower.entry(entry, 0);
+    follower.end(false);
+    try testing.expectEqual(.live, follower.state);
+    try testing.expectEqual(5, log.tip.offset);
 }

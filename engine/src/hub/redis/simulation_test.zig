@@ -150,7 +150,7 @@ const World = struct {
             if (!world.calm and world.chance(6)) {
                 var bytes: [20]u8 = undefined;
                 const text = try std.fmt.bufPrint(&bytes, "{d}", .{world.random.int(u32)});
-                machine.publisher.publish(topic, text, 0, world.moment()) catch |err| {
+                machine.publisher.publish(topic, "", text, 0, world.moment()) catch |err| {
                     try testing.expectEqual(error.Full, err);
                 };
             }
@@ -231,7 +231,7 @@ const World = struct {
             try world.read(machine, which);
         }
         if (machine.publisher.link.isReady() and !machine.publisher.isReading()) {
-            if (machine.follower.begin()) |from| try machine.publisher.read(topic, from, world.moment());
+            if (machine.follower.begin()) |from| try machine.publisher.read(topic, "", from, world.moment());
         }
         for (0..2) |which| {
             const peer = machine.peers[which] orelse continue;
@@ -512,7 +512,7 @@ const World = struct {
         // A server that was emptied in silence is noticed with the next entry.
         for (0..2) |_| {
             for (world.machines) |machine| {
-                machine.publisher.publish(topic, "end", 0, world.moment()) catch {};
+                machine.publisher.publish(topic, "", "end", 0, world.moment()) catch {};
             }
             for (0..20_000) |_| {
                 try world.step();

@@ -1,0 +1,71 @@
+-- The room of a share in Redis: its topics, of all machines together, take `most` bytes at most. Beyond, the
+-- topics that were not used for longest are forgotten: their readers get a reset.
+--
+-- `room` is a sorted set. A topic is in it as 'USE COST STEM' by the number of its latest use; the names of
+-- its keys begin with STEM. Topics up to the use `settled` cost as much as one without entries. Scores below
+-- zero are the share's own numbers.
+local function least(stem) return 1024 + 8 * #stem end
+
+local function whole(number) return string.format('%.0f', number) end
+
+-- Uses a topic. `hub`: which has its latest publications in a key of its own. `cost`: of the topic; without
+-- it the cost stays.
+local function use_room(room, most, idle, stem, hub, cost)
+    local head = stem .. 'head'
+    local function number(name) return -1 - tonumber(redis.call('ZSCORE', room, name) or '-1') end
+    local uses, total, settled = number('uses'), number('total'), number('settled')
+
+    local function enter(use, price, other)
+        redis.call('HSET', other .. 'head', 'use', use, 'cost', whole(price))
+        redis.call('ZADD', room, use, use .. ' ' .. whole(price) .. ' ' .. other)
+        total = total + price
+    end
+    local function leave(use, price)
+        redis.call('ZREMRANGEBYSCORE', room, use, use)
+        total = total - price
+    end
+    -- The first topic behind a use, but for the one that is used now.
+    local function first(use)
+        local behind, before = '(' .. whole(use), '(' .. whole(uses)
+        local found = redis.call('ZRANGEBYSCORE', room, behind, before, 'LIMIT', 0, 1)[1]
+        if found then return string.match(found, '^(%d+) (%d+) (.*)$') end
+    end
+
+    local use, price, hubs = unpack(redis.call('HMGET', head, 'use', 'cost', 'hubs'))
+    if use and redis.call('ZSCORE', room, use .. ' ' .. price .. ' ' .. stem) then
+        leave(use, price)
+        cost = cost or tonumber(price)
+    end
+    uses = uses + 1
+    enter(whole(uses), cost or least(stem), stem)
+    hubs = hubs or ''
+    if hub and not string.find(hubs, hub, 1, true) then
+        -- A hub that starts has another name; the oldest ones are gone.
+        redis.call('HSET', head, 'hubs', string.sub(hub .. ' ' .. hubs, 1, 100 * (#hub + 1)))
+    end
+
+    -- More than the longest entry makes necessary.
+    for _ = 1, 2000 do
+        if total <= most then break end
+        local use, price, other = first(settled)
+        if use and redis.call('XLEN', other .. 'stream') == 0 then
+            -- Its entries have become too old.
+            leave(use, price)
+            settled = tonumber(use)
+            if redis.call('HMGET', other .. 'head', 'use')[1] == use then enter(use, least(other), other) end
+        else
+            use, price, other = first(0)
+            if not use then break end
+            leave(use, price)
+            local known = redis.call('HMGET', other .. 'head', 'use', 'hubs')
+            if known[1] == use then
+                local gone = { other .. 'head', other .. 'stream' }
+                for id in string.gmatch(known[2] or '', '%x+') do gone[#gone + 1] = other .. 'done:' .. id end
+                redis.call('DEL', unpack(gone))
+            end
+        end
+    end
+    redis.call('ZADD', room, -1 - uses, 'uses', -1 - total, 'total', -1 - settled, 'settled')
+    redis.call('PEXPIRE', room, idle)
+end
+
