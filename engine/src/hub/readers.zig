@@ -94,6 +94,9 @@ const Topic = struct {
     /// The hub has no room for one more topic. It is asked again.
     is_refused: bool = false,
     readers: std.ArrayList(*Reader) = .empty,
+    /// Memory of the copy and of its frames, and the place among those that have about as much.
+    cost: u64 = 0,
+    place: std.DoublyLinkedList.Node = .{},
     /// The offset up to which all of them have had every entry, when they were counted; null: since then one
     /// has come.
     even: ?u64 = null,
@@ -154,6 +157,11 @@ pub const Readers = struct {
     last_number: u64 = 0,
     topics: std.StringHashMapUnmanaged(*Topic) = .empty,
     mailboxes: std.AutoHashMapUnmanaged(u64, Mailbox) = .empty,
+    /// The cost of all copies.
+    cost: u64 = 0,
+    cost_max: u64 = limits.copies_bytes_max,
+    /// Topics with a cost, by the highest bit of that; those first that have not changed for longest.
+    by_cost: [64]std.DoublyLinkedList = @splat(.{}),
 
     pub fn init(gpa: std.mem.Allocator, bounds: log_file.Limits) Readers {
         return .{ .gpa = gpa, .bounds = bounds };
@@ -181,14 +189,16 @@ pub const Readers = struct {
             assert(list.len > 0 and list.len <= limits.mailbox_readers_max);
             for (list) |reader| assert(reader.mailbox == found.key_ptr.*);
         }
+        var cost: u64 = 0;
         var topics = readers.topics.valueIterator();
         while (topics.next()) |topic| {
+            cost += topic.*.cost;
             assert(topic.*.readers.items.len > 0);
             assert(!topic.*.live or topic.*.log != null);
             count -= topic.*.readers.items.len;
             for (topic.*.readers.items) |reader| assert(reader.state != .waits or !topic.*.live);
         }
-        assert(count == 0);
+        assert(count == 0 and cost == readers.cost);
     }
 
     /// With more mailboxes a look at all of them after each entry would be what the node does.
@@ -258,10 +268,40 @@ pub const Readers = struct {
 
     fn freeTopic(readers: *Readers, topic: *Topic) void {
         assert(topic.readers.items.len == 0 and readers.topics.remove(topic.name));
-        if (topic.log) |*log| log.deinit();
+        if (topic.log) |*log| {
+            log.clear();
+            readers.recount(topic);
+            log.deinit();
+        }
         topic.readers.deinit(readers.gpa);
         readers.gpa.free(topic.name);
         readers.gpa.destroy(topic);
+    }
+
+    /// To be called when the log may have changed.
+    fn recount(readers: *Readers, topic: *Topic) void {
+        const log = &topic.log.?;
+        const entries = log.tip.offset - log.base.offset;
+        const cost = log.bytes + log.framed_bytes + limits.entry_bytes * entries;
+        if (cost == topic.cost) return;
+        if (topic.cost > 0) readers.by_cost[std.math.log2_int(u64, topic.cost)].remove(&topic.place);
+        readers.cost = readers.cost - topic.cost + cost;
+        topic.cost = cost;
+        if (cost > 0) readers.by_cost[std.math.log2_int(u64, cost)].append(&topic.place);
+    }
+
+    /// Forgets the copies that cost most. Readers that have yet to get entries of them get a reset.
+    fn keepWithin(readers: *Readers) void {
+        var class: usize = readers.by_cost.len;
+        while (readers.cost > readers.cost_max) {
+            const place = readers.by_cost[class - 1].first orelse {
+                class -= 1;
+                continue;
+            };
+            const topic: *Topic = @fieldParentPtr("place", place);
+            topic.log.?.clear();
+            readers.recount(topic);
+        }
     }
 
     /// The place of a reader whose topic is live.
@@ -386,7 +426,10 @@ pub const Readers = struct {
         const topic = readers.followed(name, number) orelse return;
         topic.live = false;
         topic.is_refused = false;
-        if (topic.log) |*log| return log.restart(before.epoch, before.mark);
+        if (topic.log) |*log| {
+            log.restart(before.epoch, before.mark);
+            return readers.recount(topic);
+        }
         topic.log = .init(readers.gpa, readers.bounds, before.epoch, before.mark);
     }
 
@@ -401,7 +444,10 @@ pub const Readers = struct {
         defer readers.invariants();
         const topic = readers.followed(name, number) orelse return null;
         const log = &(topic.log orelse return error.Malformed);
-        return if (try log.follow(at, time_ms, bytes)) topic else error.Malformed;
+        if (!try log.follow(at, time_ms, bytes)) return error.Malformed;
+        readers.recount(topic);
+        readers.keepWithin();
+        return topic;
     }
 
     /// The topic is complete. Readers that have waited for it are settled by `nextSettled`.
@@ -467,6 +513,8 @@ pub const Readers = struct {
     pub fn read(readers: *Readers, mailbox_id: u64) error{OutOfMemory}!Read {
         defer readers.invariants();
         const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return .nothing;
+        // A reader that has no memory for its frames is told of the next entry.
+        errdefer mailbox.wanted = true;
         for (0..mailbox.readers.items.len) |_| {
             const reader = mailbox.readers.items[mailbox.turn];
             const found = try readers.readOne(reader);
@@ -478,7 +526,7 @@ pub const Readers = struct {
         return .nothing;
     }
 
-    fn readOne(readers: *const Readers, reader: *Reader) error{OutOfMemory}!Read {
+    fn readOne(readers: *Readers, reader: *Reader) error{OutOfMemory}!Read {
         const log = &(reader.topic.log orelse return .nothing);
         switch (reader.state) {
             .waits => return .nothing,
@@ -491,7 +539,7 @@ pub const Readers = struct {
                     log.now();
                 return .{ .reset = reader.resetAt(at) };
             },
-            .reads => |*cursor| switch (try log.next(cursor, reader.want(), readers.framer)) {
+            .reads => |*cursor| switch (try readers.nextOf(reader.topic, cursor, reader.want())) {
                 .nothing => return .nothing,
                 .bytes => |bytes| {
                     const hold = &cursor.hold.?;
@@ -510,6 +558,19 @@ pub const Readers = struct {
                 .cut => return .cut,
             },
         }
+    }
+
+    /// Frames that were made for it may cost others their copies, but never those that it is to send.
+    fn nextOf(
+        readers: *Readers,
+        topic: *Topic,
+        cursor: *log_file.Cursor,
+        want: log_file.Want,
+    ) error{OutOfMemory}!log_file.Next {
+        const next = try topic.log.?.next(cursor, want, readers.framer);
+        readers.recount(topic);
+        readers.keepWithin();
+        return next;
     }
 
     /// The position of the only entry that `read` gave.
@@ -556,7 +617,10 @@ pub const Readers = struct {
     /// Entries that are too old are forgotten.
     pub fn tick(readers: *Readers, now_ms: u64) void {
         var topics = readers.topics.valueIterator();
-        while (topics.next()) |topic| if (topic.*.log) |*log| log.trim(now_ms);
+        while (topics.next()) |topic| if (topic.*.log) |*log| {
+            log.trim(now_ms);
+            readers.recount(topic.*);
+        };
     }
 
     /// Whether time may change anything.

@@ -430,3 +430,71 @@ test "histories are read from Redis in turns: of the shares, and in a share of i
         topics.read(.{ .end = .{ .full = false } });
     }
 }
+
+test "a reader that has no memory for its frames is told of the next entry" {
+    var failing: std.testing.FailingAllocator = .init(gpa, .{});
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    var node: Node = .init(failing.allocator(), 1);
+    defer node.deinit();
+    try node.connected();
+    const connection = try broker.connect("");
+    exchange(&broker, connection, &node);
+    const reader = try node.open(0);
+    _ = try node.follow(reader, "a", .{ .as = .binary }, 0);
+    exchange(&broker, connection, &node);
+    try testing.expectEqual(.nothing, try node.read(reader));
+    for ([_][]const u8{ "one", "two" }) |bytes| {
+        while (node.next()) |_| {}
+        _ = try node.append("a", bytes, 0);
+        exchange(&broker, connection, &node);
+        while (node.next()) |event| {
+            if (event == .readable) break;
+        } else return error.TestUnexpectedResult;
+        failing.fail_index = failing.alloc_index;
+        try testing.expectError(error.OutOfMemory, node.read(reader));
+        failing.fail_index = std.math.maxInt(usize);
+    }
+    try testing.expectEqualStrings("one", (try node.read(reader)).bytes.bytes);
+}
+
+test "the copies of all topics at a node have their bound: those that cost most are forgotten" {
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    var node: Node = .init(gpa, 1);
+    defer node.deinit();
+    node.readers.cost_max = 1 << 20;
+    try node.connected();
+    const connection = try broker.connect("");
+    exchange(&broker, connection, &node);
+    const quiet = try node.open(0);
+    _ = try node.follow(quiet, "quiet", .{ .as = .binary }, 0);
+    var buffer: [8]u8 = undefined;
+    var slow: [40]u64 = undefined;
+    for (&slow, 0..) |*reader, n| {
+        reader.* = try node.open(0);
+        _ = try node.follow(reader.*, try std.fmt.bufPrint(&buffer, "t{d}", .{n}), .{ .as = .binary }, 0);
+    }
+    exchange(&broker, connection, &node);
+    const long: [50_000]u8 = @splat('x');
+    _ = try node.append("quiet", "entry", 0);
+    for (0..4) |_| for (0..slow.len) |n| {
+        _ = try node.append(try std.fmt.bufPrint(&buffer, "t{d}", .{n}), &long, 0);
+        exchange(&broker, connection, &node);
+        var bytes: u64 = 0;
+        var topics = node.readers.topics.valueIterator();
+        while (topics.next()) |topic| bytes += topic.*.log.?.bytes;
+        try testing.expect(bytes <= 1 << 20);
+    };
+    try testing.expectEqualStrings("entry", (try node.read(quiet)).bytes.bytes);
+    for (slow, 0..) |reader, n| {
+        try testing.expectEqual(.reset, std.meta.activeTag(try node.read(reader)));
+        _ = try node.append(try std.fmt.bufPrint(&buffer, "t{d}", .{n}), &long, 0);
+        exchange(&broker, connection, &node);
+        try testing.expectEqual(long.len, (try node.read(reader)).bytes.bytes.len);
+        // Frames cost, too.
+        try testing.expect(node.readers.cost <= 1 << 20);
+        node.noteRead(reader, long.len);
+    }
+    node.readers.invariants();
+}
