@@ -24,6 +24,8 @@ const EchoHost = struct {
     /// The host asks for each message after it has answered the message before.
     asks: bool = false,
     asked: bool = false,
+    /// The host takes no message, whatever the WebSocket's flow is.
+    is_behind: bool = false,
     ticket: per.Ticket = .none,
     events: std.ArrayList(struct { ticket: per.Ticket, event: Event }) = .empty,
     codes: std.ArrayList(u16) = .empty,
@@ -42,6 +44,10 @@ const EchoHost = struct {
             .echo => |echo| gpa.free(echo.bytes),
         };
         host.events.clearRetainingCapacity();
+    }
+
+    pub fn isBehind(host: *const EchoHost, _: *const per.Exchange) bool {
+        return host.is_behind;
     }
 
     pub fn waiting(host: *const EchoHost) bool {
@@ -271,6 +277,27 @@ test "a client that closes and is gone at once has closed, and was answered befo
     try testing.expectEqual(1000, bench.client.closed.?);
     try testing.expectEqualSlices(u16, &.{1000}, bench.host.codes.items);
     try testing.expectEqual(null, bench.host.reasons.items[0]);
+}
+
+test "a host that is behind may change the flow of a WebSocket again and again" {
+    var bench: Bench = undefined;
+    try bench.init(.{ .deflate = false }, .{ .seed = 3 });
+    defer bench.deinit();
+    while (bench.client.head == null) try bench.round(1000);
+    bench.host.is_behind = true;
+    try bench.client.send(.text, "in time", .{});
+    for (0..100) |_| {
+        try bench.round(1000);
+        const exchange = bench.worker.find(bench.host.ticket).?;
+        try bench.worker.setFlow(exchange, .all);
+        try testing.expect(bench.worker.waiting.parked.items.len <= 1);
+    }
+    try testing.expectEqual(0, bench.client.messages.items.len);
+    bench.host.is_behind = false;
+    bench.worker.unpark();
+    try bench.client.close(1000);
+    try bench.finish();
+    try testing.expectEqualStrings("in time", bench.client.messages.items[0].bytes);
 }
 
 test "after its close frame a client may still be sent what was on the way" {

@@ -49,6 +49,8 @@ pub const Lane = struct {
     yielded: bool = false,
     /// In the worker's list of lanes whose answers wait for the next one.
     withheld: bool = false,
+    /// In the worker's list of WebSockets that wait for their host.
+    parked: bool = false,
     /// All of the input was parsed, and nothing follows from it: only further bytes, or the peer's end, do.
     needs_more: bool = false,
     /// Requests that have come, refused ones included.
@@ -152,7 +154,7 @@ pub const Lane = struct {
 
     /// The port that the peer has connected to; 0: a Unix socket.
     pub fn localPort(lane: *const Lane) u16 {
-        return lane.transport.local_port;
+        return if (lane.transport.local_address) |address| address.port else 0;
     }
 
     // ---- Input

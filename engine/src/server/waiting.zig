@@ -2,7 +2,9 @@
 //! in each list once at most. Does not know: what is done when a lane has its turn (worker/turns.zig).
 const std = @import("std");
 const assert = std.debug.assert;
+const Exchange = @import("exchange.zig").Exchange;
 const Lane = @import("lane.zig").Lane;
+const WebSocket = @import("websocket.zig").WebSocket;
 const Ticket = @import("slab.zig").Ticket;
 
 /// The lists of one worker. A lane that goes stays in them by its name, which is then of no lane.
@@ -21,10 +23,12 @@ pub const Waiting = struct {
     spare: List = .empty,
 
     const List = std.ArrayList(Ticket);
-    const lists = .{ "corked", "backlog", "parked", "spare" };
+    /// Lists that each lane may be in.
+    const lists = .{ "corked", "backlog", "spare" };
 
     pub fn deinit(waiting: *Waiting, gpa: std.mem.Allocator) void {
         inline for (lists) |name| @field(waiting, name).deinit(gpa);
+        waiting.parked.deinit(gpa);
         waiting.withheld.deinit(gpa);
     }
 
@@ -36,6 +40,16 @@ pub const Waiting = struct {
         inline for (lists) |name| {
             try @field(waiting, name).ensureTotalCapacity(gpa, listed + lanes + 1);
         }
+    }
+
+    /// Likewise for one more WebSocket.
+    pub fn reserveParked(
+        waiting: *Waiting,
+        gpa: std.mem.Allocator,
+        websockets: usize,
+    ) error{OutOfMemory}!void {
+        const listed = waiting.parked.items.len;
+        try waiting.parked.ensureTotalCapacity(gpa, listed + websockets + 1);
     }
 
     /// Whether lanes wait for this worker, and not for their hosts.
@@ -65,9 +79,10 @@ pub const Waiting = struct {
 
     /// The host has more to read than it should: a WebSocket waits until that has changed.
     pub fn park(waiting: *Waiting, lane: *Lane) void {
-        const incoming = &lane.websocket().?.incoming;
-        if (incoming.parked) return;
-        incoming.parked = true;
+        lane.websocket().?.incoming.parked = true;
+        // Its host may let it read on before the list is gone through, and it may have to wait again.
+        if (lane.parked) return;
+        lane.parked = true;
         waiting.parked.appendAssumeCapacity(lane.ticket);
     }
 
@@ -180,4 +195,25 @@ test "a lane that is corked while the list is gone through comes in the next pas
     try std.testing.expectEqual(null, waiting.at(1));
     waiting.end();
     try std.testing.expectEqualSlices(Ticket, &.{lane.ticket}, waiting.corked.items);
+}
+
+test "a WebSocket that its host has let go on waits in the list once" {
+    const gpa = std.testing.allocator;
+    var waiting: Waiting = .{};
+    defer waiting.deinit(gpa);
+    var lane: Lane = undefined;
+    var websocket: WebSocket = .init(null, "", &.{}, &.{});
+    websocket.state = .open;
+    var exchange: Exchange = .{ .ticket = .none, .lane = &lane, .active_at = 0, .websocket = &websocket };
+    lane.ticket = @fromBackingInt(7);
+    lane.phase = .{ .exchange = &exchange };
+    lane.parked = false;
+    try waiting.reserveParked(gpa, 0);
+    for (0..2 * waiting.parked.capacity) |_| {
+        waiting.park(&lane);
+        try std.testing.expect(websocket.incoming.isStalled());
+        websocket.setFlow(.all);
+        try std.testing.expect(!websocket.incoming.isStalled());
+    }
+    try std.testing.expectEqualSlices(Ticket, &.{lane.ticket}, waiting.parked.items);
 }

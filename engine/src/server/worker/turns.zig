@@ -17,6 +17,8 @@ pub fn Turns(comptime W: type) type {
         pub fn unpark(w: *W) void {
             for (w.waiting.parked.items) |ticket| {
                 const lane = w.laneOf(ticket) orelse continue;
+                assert(lane.parked);
+                lane.parked = false;
                 const websocket = lane.websocket() orelse continue;
                 websocket.incoming.parked = false;
                 w.waiting.cork(lane);

@@ -44,7 +44,8 @@ pub fn Live(comptime W: type) type {
                 .refused => |refusal| return refusal,
                 .accepted => |accepted| {
                     if (w.endsWebSockets() and !w.replaced) return stopping;
-                    const slot = w.websockets.add() catch return .init(503, "Out of memory.", &.{});
+                    w.waiting.reserveParked(w.gpa, w.websockets.count) catch return no_memory;
+                    const slot = w.websockets.add() catch return no_memory;
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = slot.item;
                     // The bytes that follow on a stream are frames already.
@@ -55,6 +56,7 @@ pub fn Live(comptime W: type) type {
             }
         }
 
+        const no_memory: handshake.Refusal = .init(503, "Out of memory.", &.{});
         const stopping: handshake.Refusal = .init(503, "The server is stopping.", &.{});
 
         /// The host is never told of it. A connection with one exchange at a time ends: the bytes that follow
