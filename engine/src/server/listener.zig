@@ -1,7 +1,9 @@
 //! A place where connections come in, as a worker knows it.
 //! Does not know: how it is listened to.
+const std = @import("std");
 const io = @import("io");
 const tls = @import("tls");
+const LocalAddress = @import("local_address.zig").LocalAddress;
 const Networks = @import("networks.zig").Networks;
 
 /// A place where connections come in.
@@ -15,6 +17,8 @@ pub const Listener = struct {
     proxies: ?Networks = null,
     /// The path of a Unix socket, "@name" for an abstract one; empty for the others.
     path: io.Address.Unix = .{ .buffer = undefined, .length = 0 },
+    /// The address that the latest connection has come to.
+    latest: ?*LocalAddress = null,
 
     /// A listener with that name and address.
     pub fn at(id: ?u32, address: io.Address) Listener {
@@ -22,5 +26,10 @@ pub const Listener = struct {
         if (address == .unix) listener.path = address.unix;
         if (listener.path.length > 0 and listener.path.buffer[0] == 0) listener.path.buffer[0] = '@';
         return listener;
+    }
+
+    pub fn deinit(listener: *Listener, gpa: std.mem.Allocator) void {
+        if (listener.proxies) |*proxies| proxies.deinit();
+        LocalAddress.leave(&listener.latest, gpa);
     }
 };

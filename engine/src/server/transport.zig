@@ -11,6 +11,7 @@ const admission = @import("admission.zig");
 const Config = @import("config.zig").Config;
 const Exchange = @import("exchange.zig").Exchange;
 const Lane = @import("lane.zig").Lane;
+const LocalAddress = @import("local_address.zig").LocalAddress;
 const Multiplex = @import("multiplex.zig").Multiplex;
 const Output = @import("output.zig").Output;
 const Relaying = @import("relay.zig").Relaying;
@@ -57,10 +58,10 @@ pub const Transport = struct {
     number: u32,
     listener: u32,
     peer_port: u16 = 0,
-    local_port: u16 = 0,
-    /// The addresses as text; both are empty for Unix sockets.
+    /// The address as text; empty for Unix sockets.
     peer_text: Text = .empty,
-    local_text: Text = .empty,
+    /// The address that the peer has connected to; null for Unix sockets.
+    local_address: ?*LocalAddress = null,
 
     pub const Surplus = enum { no, connections, memory };
 

@@ -98,6 +98,7 @@ const Intake = @import("intake.zig").Intake;
 const Transport = @import("transport.zig").Transport;
 const Line = @import("inflation.zig").Line;
 const Listener = @import("listener.zig").Listener;
+const LocalAddress = @import("local_address.zig").LocalAddress;
 const Memory = @import("memory.zig").Memory;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
@@ -242,7 +243,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (w.access) |*log| _ = log.close(&buffer);
             w.gpa.free(w.head.storage);
             w.waiting.deinit(w.gpa);
-            for (w.listeners.items) |*listener| if (listener.proxies) |*proxies| proxies.deinit();
+            for (w.listeners.items) |*listener| listener.deinit(w.gpa);
             w.listeners.deinit(w.gpa);
             w.clients.setTrust(null);
             w.scratch.deinit(w.gpa);
@@ -307,8 +308,9 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// The place that a lane's peer connected to: a numeric address, or the path of a Unix socket. Valid
         /// until the worker listens elsewhere.
         pub fn localText(w: *const Self, lane: *const Lane) []const u8 {
-            const text = lane.transport.local_text.slice();
-            return if (text.len > 0) text else w.listeners.items[lane.transport.listener].path.path();
+            const transport = lane.transport;
+            if (transport.local_address) |address| return address.text.slice();
+            return w.listeners.items[transport.listener].path.path();
         }
 
         // ---- What hosts call
@@ -778,6 +780,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 w.handshakes.remove(&tunnel.place);
                 tunnel.destroy(&w.pool);
             }
+            LocalAddress.leave(&transport.local_address, w.gpa);
             w.admission.leave(transport.entry);
             w.relays -= @intFromBool(transport.local);
             w.transports.remove(transport);

@@ -31,15 +31,10 @@ pub fn Accept(comptime W: type) type {
             const transport = open(w, listener, socket) catch
                 return rejectBluntly(w, listener, socket, &from);
             noteClient(w, transport, &from);
-            const bound = &w.listeners.items[listener].address;
-            noteServer(
-                w,
-                transport,
-                &(if (bound.isWildcard()) w.io.localAddress(socket) orelse bound.* else bound.*),
-            );
             if (w.listeners.items[listener].proxies) |*proxies| {
                 return proxied_part.expectHeader(w, transport, proxies, &from);
             }
+            noteServer(w, transport, null) catch return w.close(&transport.lane);
             if (admit(w, transport, &from)) begin(w, transport);
         }
 
@@ -171,20 +166,39 @@ pub fn Accept(comptime W: type) type {
         /// Notes the client's address, and whether the client is a trusted proxy.
         pub fn noteClient(w: *W, transport: *Transport, client: *const io_layer.Address) void {
             transport.trusted = w.clients.trusts(client);
-            note(&transport.peer_text, &transport.peer_port, client);
-        }
-
-        /// Notes the address that the client has connected to.
-        pub fn noteServer(_: *W, transport: *Transport, server: *const io_layer.Address) void {
-            note(&transport.local_text, &transport.local_port, server);
-        }
-
-        fn note(text: *Transport.Text, number: *u16, address: *const io_layer.Address) void {
-            const port = address.port() orelse return;
+            transport.peer_port = client.port() orelse return;
             var buffer: [io_layer.Address.text_bytes_max]u8 = undefined;
-            number.* = port;
-            // An IPv4 peer is named as such, also where it came to a socket that serves IPv6, too.
-            text.set(address.unmapped().hostText(&buffer));
+            transport.peer_text.set(hostText(client, &buffer));
+        }
+
+        /// Notes the address that the client has connected to: the one that a proxy has `named`, or the
+        /// socket's.
+        pub fn noteServer(
+            w: *W,
+            transport: *Transport,
+            named: ?*const io_layer.Address,
+        ) error{OutOfMemory}!void {
+            assert(transport.local_address == null);
+            const listener = &w.listeners.items[transport.listener];
+            const bound = &listener.address;
+            const server = if (named) |address|
+                address.*
+            else if (bound.isWildcard())
+                w.io.localAddress(transport.socket) orelse bound.*
+            else
+                bound.*;
+            const port = server.port() orelse return;
+            var buffer: [io_layer.Address.text_bytes_max]u8 = undefined;
+            const text = hostText(&server, &buffer);
+            transport.local_address = try .share(&listener.latest, w.gpa, text, port);
+        }
+
+        /// An IPv4 address is named as such, also where its client came to a socket that serves IPv6, too.
+        fn hostText(
+            address: *const io_layer.Address,
+            buffer: *[io_layer.Address.text_bytes_max]u8,
+        ) []const u8 {
+            return address.unmapped().hostText(buffer);
         }
 
         /// The worker's number of a listener of the io.

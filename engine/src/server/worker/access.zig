@@ -171,7 +171,7 @@ pub fn Access(comptime W: type) type {
         ) access_log.Subject {
             return .{
                 .peer = peer,
-                .local_port = lane.transport.local_port,
+                .local_port = lane.localPort(),
                 .connection = lane.transport.number,
                 .request = lane.request_count,
                 .head = head,

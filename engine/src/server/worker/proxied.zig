@@ -55,10 +55,12 @@ pub fn Proxied(comptime W: type) type {
                         unread = bytes[header.len - held.len ..];
                         transport.lane.input.deinit(&w.pool);
                         phase.rest = header.rest;
+                        const server = if (header.ends) |ends| addressOf(ends.destination) else null;
+                        accept_part.noteServer(w, transport, if (server) |*named| named else null) catch
+                            return w.close(&transport.lane);
                         if (header.ends) |ends| {
                             const client = addressOf(ends.source);
                             accept_part.noteClient(w, transport, &client);
-                            accept_part.noteServer(w, transport, &addressOf(ends.destination));
                             if (!accept_part.admit(w, transport, &client)) return;
                         }
                     },
