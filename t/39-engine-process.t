@@ -78,6 +78,22 @@ subtest 'the names of processes in ps' => sub {
     $server->stop;
 };
 
+# Code that each worker loads is memory of its own.
+subtest 'workers of a template load nothing more' => sub {
+    my $app = write_file('loads.psgi', <<'APP');
+my %before = %INC;
+sub { return [ 200, [], [ join ' ', 'later:', grep { !$before{$_} } sort keys %INC ] ] };
+APP
+    my $server = TestServer->spawn(
+        $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/peregrine --engine process --workers 1 --preload-app --listen 127.0.0.1:0), $app
+    );
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+    is(get($port, '/')->{body}, 'later:', 'all that it needs to answer is loaded before');
+    $server->stop;
+};
+
 subtest 'PSGI' => sub {
     my $server = TestServer->spawn(
         $^X,

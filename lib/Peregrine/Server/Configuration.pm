@@ -175,7 +175,13 @@ sub load_own {
 
 sub shared_by {
     my ($self, %share) = @_;
-    return bless { %$self, options => { %{ $self->{options} }, %share }, given => {} }, ref $self;
+    return $self->with_all({ %{ $self->{options} }, %share });
+}
+
+# `options`: all of them. They are not copied.
+sub with_all {
+    my ($self, $options) = @_;
+    return bless { %$self, options => $options, given => {} }, ref $self;
 }
 
 # ---- Questions ----------------------------------------------------------------------------------
@@ -320,12 +326,16 @@ variables where nothing else is given.
 
 These values, which were checked before.
 
-=head2 with, shared_by
+=head2 with, shared_by, with_all
 
     my $changed = $configuration->with(timeout => 10);
     my $part    = $configuration->shared_by(memory_max => 64 << 20);
 
 Another configuration, in which these options have other values. C<with> checks them; C<shared_by> does not.
+
+    my $other = $configuration->with_all(\%options);
+
+Likewise, with all options of a hash, which is not copied.
 
 =head2 load
 

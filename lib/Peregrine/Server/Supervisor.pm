@@ -284,7 +284,8 @@ sub _make_master {
     my $joins     = $placement->has_engine_process;
     my $configuration =
         $pool ? $self->{configuration}->shared_by(%{ $pool->options }) : $self->{configuration};
-    my $options = $configuration->options;
+    my $options  = $configuration->options;
+    my @template = $self->_template($pool);
     weaken(my $weak = $self);
     weaken($pool);
     # Engines that accept at the same sockets get as many connections each.
@@ -310,10 +311,11 @@ sub _make_master {
         before_fork => sub {
             my ($number) = @_;
             $weak->{listeners}->open_for($number) if !$joins;
+            $weak->_prepare_options($pool)        if !@template;
         },
         on_serving => sub { $weak->_serving if !$pool },
         run        => sub { my ($record) = @_; return $weak->_serve_as_interpreter($record, $pool) },
-        $self->_template($pool),
+        @template,
         $self->{reload} ? $self->{reload}->watch($self->{loop}, sub { $weak->_renew(@_) }) : (),
     );
 }
@@ -344,6 +346,7 @@ sub _template {
             PAGI::Server::Options::forget_environment();
             $weak->_forget_keys if $joins;
             $weak->{load_app}->(0, $pool ? $pool->group : 0);
+            $weak->_prepare_options($pool);
         },
         sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record, $pool) },
         on_word => sub {
@@ -628,11 +631,28 @@ sub DESTROY {
 
 # ---- In a child --------------------------------------------------------------------------------
 
-# Children have a loop of the same class as the master.
 sub configuration_of_child {
     my ($self) = @_;
+    return $self->{configuration}->with_all($self->_options_of_child($self->{placement}->share));
+}
+
+# Children have a loop of the same class as the master.
+sub _options_of_child {
+    my ($self, @own) = @_;
     my $type = $self->{options}{loop_type} // ref($self->{loop}) =~ s/\AIO::Async::Loop:://r;
-    return $self->{configuration}->shared_by($self->{placement}->share, loop_type => $type);
+    return { %{ $self->{options} }, loop_type => $type, @own };
+}
+
+# Called before an interpreter is forked. The names of options lie all over the memory of the program, and a
+# copy counts a reference to each: an interpreter that made it would write to many pages. Parts of limits are
+# for engines.
+sub _prepare_options {
+    my ($self, $pool) = @_;
+    $self->{interpreter_options} = $self->_options_of_child(
+        $self->{placement}->has_engine_process ? ()                  : $self->{placement}->share,
+        $pool                                  ? %{ $pool->options } : (),
+    );
+    return;
 }
 
 # Makes the instance of a child, with the master's options, certificates and sockets, and its connection to
@@ -641,10 +661,13 @@ sub _instance {
     my ($self, $record, %args) = @_;
     my $name = delete $args{name} // "worker $record->{number}";
     PAGI::Server::Options::forget_environment();
-    my $pool          = delete $args{mount_pool};
-    my $configuration = $self->configuration_of_child->shared_by($pool ? %{ $pool->options } : ());
-    my $loop          = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
-    my $log           = $configuration->make_log($self->{application}->name);
+    my $pool = delete $args{mount_pool};
+    my $configuration =
+          $args{role} eq 'engine' && !$args{clones}
+        ? $self->configuration_of_child
+        : $self->{configuration}->with_all($self->{interpreter_options});
+    my $loop = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
+    my $log  = $configuration->make_log($self->{application}->name);
     $self->{monitor}->leave_place;
     my $instance = Peregrine::Server::Instance->new(
         %{$self}{qw(placement listeners application reopens hub pool)},

@@ -6,7 +6,8 @@ use warnings;
 our $VERSION = '0.003000';
 
 use IO::Socket::UNIX;
-use Scalar::Util qw(blessed reftype);
+use PerlIO::scalar ();    # perl loads it for the first handle of a string: that is after the fork
+use Scalar::Util   qw(blessed reftype);
 
 # Bytes of a piece of a body that comes from a handle.
 use constant PIECE_BYTES => 65_536;
