@@ -271,6 +271,19 @@ subtest 'the kernel lets no descriptor be on its way to the caller' => sub {
     is ended($pid), 0, 'the process leaves when it is told to';
 };
 
+subtest 'the kernel lets no descriptor be on its way to the process' => sub {
+    my ($pool, $calls, $link, $pid) = started();
+    {
+        no warnings 'redefine';
+        local *Peregrine::send_descriptors = sub { $! = ETOOMANYREFS; return undef };    ## no critic
+        like $calls->call('echo')->failure, qr/\AUnavailable: no call now: Too many references/,
+            'a call says what it lacks, and not that the queue is full';
+    }
+    is $calls->call('echo', args => [1])->get, 1, 'the next call is made';
+    $link->say(stop => 'stop');
+    is ended($pid), 0, 'the process leaves when it is told to';
+};
+
 subtest 'a process without room for descriptors' => sub {
     my ($pool, $calls, $link, $pid) = started();
     leave_no_room($pid);

@@ -75,7 +75,7 @@ sub run {
     return $is_told && $is_clean ? 0 : 1;
 }
 
-# Of the process itself, or of code that a signal has run.
+# A failure of the process itself, of code that a signal has run, or of the cleanup.
 sub _note_failure {
     my ($self, $what, $why) = @_;
     $self->_end_copy(': ' . _reason($why)) if $$ != $self->{pid};
@@ -254,8 +254,9 @@ sub _encoded {
 }
 
 # The caller gets its own end back with the last bytes, for the next call: if this process ends before, the
-# caller sees the end. Where the kernel lets no further descriptor be on its way, the answer ends with the
-# line.
+# caller sees the end. It comes with the first of those bytes: so a long answer, of which the caller may read
+# a part, ends with a single byte. Where the kernel lets no further descriptor be on its way, the answer ends
+# with the line.
 sub _send {
     my ($end, $bytes) = @_;
     my $at = length($bytes) > SEND_MAX ? length($bytes) - 1 : 0;

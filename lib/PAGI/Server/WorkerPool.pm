@@ -196,11 +196,12 @@ sub _start {
     }
     my $message = Peregrine::PoolProcess::message($until, $bytes);
     my $sent    = Peregrine::send_descriptors($self->{number}, $message, ref $far ? fileno $far : $far);
+    my $why     = $!;
     _close_end($far);
 
     if (!$sent) {    # the kernel's own limits of what may be on its way
         $self->_close($line);
-        return $self->_full;
+        return $why == EAGAIN ? $self->_full : _failed(Unavailable => "no call now: $why");
     }
     $line->{future} = $future;
     $self->{lines}{ $line->{number} } = $line;
@@ -503,7 +504,7 @@ A mistake in the application: there is no such handler; a value cannot be sent; 
 
 =item Unavailable
 
-The interpreter ends, or has no descriptor left.
+The interpreter ends, has no descriptor left, or may send no further one.
 
 =back
 

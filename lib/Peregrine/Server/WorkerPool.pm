@@ -302,7 +302,8 @@ sub _is_crash {
 }
 
 # A process that is at a call does not read what it is told. One that was idle and is not needed has time: the
-# signal could come when it has just got a call. Only when all stop are calls that wait for the old ones.
+# signal could come when it has just got a call. Calls that wait are for its successor, unless all processes
+# stop.
 sub _tell_to_leave {
     my ($self, $child, $seconds, @message) = @_;
     @message = qw(retire restart) if $message[0] eq 'stop' && $self->{phase} ne 'stopping';
