@@ -206,6 +206,8 @@ subtest 'messages and entries' => sub {
     say_as($evil, 'look', name => 'own.x', number => 3);
     my $told = heard_as($evil, 'done')->{extra};
     is sprintf('%012x.%d.%012x', unpack 'Q< Q< Q<', $told), $position, '... is that of the other machine';
+    is $redis->ask(EXISTS => "confined:{$_->[0]}room"), ":$_->[1]\r\n", "the room of '$_->[0]' in Redis"
+        for [ 'own.', 1 ], [ 'main.', 0 ], [ '', 0 ];
 };
 
 # An answer who is subscribed: 8 bytes of the number, whether it is complete, names.

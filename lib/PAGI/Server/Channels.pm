@@ -237,7 +237,7 @@ history, of 100,000 calls that wait for answers, and so on. All other mounts tog
 these parts, which is no less: what one mount takes is never missing to another.
 
 With L</Redis> the topics with history of a confined mount have 256 MiB there, on all machines together, with
-what each topic (1 KiB and eight times its name) and each entry (128 bytes) costs beside its bytes. Beyond,
+what each topic (some 5 KiB, 1 KiB without entries) and each entry (128 bytes) costs beside its bytes. Beyond,
 the topics go that were not used for longest, and their readers get a reset: so no such mount fills Redis.
 Other topics take what Redis has (C<maxmemory>), and are refused with C<TooMany> when that is full.
 

@@ -8,12 +8,14 @@ local function least(stem) return 1024 + 8 * #stem end
 
 local function whole(number) return string.format('%.0f', number) end
 
--- Uses a topic. `hub`: which has its latest publications in a key of its own. `cost`: of the topic; without
--- it the cost stays.
-local function use_room(room, most, idle, stem, hub, cost)
+-- Uses a topic, at the time `now`. `hub`: which has its latest publications in a key of its own. `cost`: of
+-- the topic. Without them it is read alone.
+local function use_room(room, most, idle, stem, hub, cost, now)
     local head = stem .. 'head'
-    local function number(name) return -1 - tonumber(redis.call('ZSCORE', room, name) or '-1') end
-    local uses, total, settled = number('uses'), number('total'), number('settled')
+    local numbers = { uses = 0, total = 0, settled = 0 }
+    local scores = redis.call('ZRANGEBYSCORE', room, '-inf', '(0', 'WITHSCORES')
+    for at = 1, #scores, 2 do numbers[scores[at]] = -1 - tonumber(scores[at + 1]) end
+    local uses, total, settled = numbers.uses, numbers.total, numbers.settled
 
     local function enter(use, price, other)
         redis.call('HSET', other .. 'head', 'use', use, 'cost', whole(price))
@@ -41,8 +43,9 @@ local function use_room(room, most, idle, stem, hub, cost)
     hubs = hubs or ''
     if hub and not string.find(hubs, hub, 1, true) then
         -- A hub that starts has another name; the oldest ones are gone.
-        redis.call('HSET', head, 'hubs', string.sub(hub .. ' ' .. hubs, 1, 100 * (#hub + 1)))
+        hubs = string.sub(hub .. ' ' .. hubs, 1, 100 * (#hub + 1))
     end
+    redis.call('HSET', head, 'used', now or 0, 'hubs', hubs)
 
     -- More than the longest entry makes necessary.
     for _ = 1, 2000 do

@@ -19,7 +19,7 @@ if place then return {'repeated', place} end
 -- The one before it, which was on its way when this one was sent, has failed: its hub sends both again.
 if previous ~= '0' and not place_of(previous) then return {'early'} end
 
-local known = redis.call('HMGET', head, 'epoch', 'offset', 'check', 'bytes')
+local known = redis.call('HMGET', head, 'epoch', 'offset', 'check', 'bytes', 'cost', 'used', 'hubs')
 local offset, check = tonumber(known[2] or 0), known[3] or '000000000000'
 local total = tonumber(known[4] or 0) + #bytes
 if known[1] then
@@ -56,7 +56,14 @@ redis.call('PEXPIRE', stream, age_max)
 if room then
     local stem = string.sub(stream, 1, -#'stream' - 1)
     -- A stream begins with memory for 4,096 bytes.
-    use_room(room, tonumber(most), idle, stem, hub, least(stem) + 4096 + total + 128 * count)
+    local cost = least(stem) + 4096 + total + 128 * count
+    local step = 512
+    while 16 * step < cost do step = 2 * step end
+    cost = step * math.ceil(cost / step)
+    -- A topic with many publications is not used anew by each of them.
+    local is_used = known[6] and math.abs(now - known[6]) < 1000 and cost <= tonumber(known[5])
+        and string.find(known[7], hub, 1, true)
+    if not is_used then use_room(room, tonumber(most), idle, stem, hub, cost, now) end
 end
 redis.call('PUBLISH', channel, table.concat({ epoch, offset, check, hub, sequence, bytes }, ' '))
 return {'added', position}
