@@ -33,13 +33,12 @@ sub answer {
 PERL
 
 my %WAYS = (
-    'prefork'                 => [ $pagi, 'pagi-server', '--workers', 1 ],
-    'prefork, preloaded'      => [ $pagi, 'pagi-server', '--workers', 1, '--preload-app' ],
-    'process'                 => [ $psgi, 'peregrine',   '--workers', 1, '--engine', 'process' ],
-    'process, preloaded'      => [ $psgi, 'peregrine',   '--workers', 1, '--engine', 'process', '--preload-app' ],
-    'a mount, preloaded'      => [
-        "/=$psgi,workers=1,preload=on", 'peregrine', '--workers', 1, '--engine', 'process', '--mount'
-    ],
+    'prefork'            => [ $pagi, 'pagi-server', '--workers', 1 ],
+    'prefork, preloaded' => [ $pagi, 'pagi-server', '--workers', 1, '--preload-app' ],
+    'process'            => [ $psgi, 'peregrine',   '--workers', 1, '--engine', 'process' ],
+    'process, preloaded' => [ $psgi, 'peregrine',   '--workers', 1, '--engine', 'process', '--preload-app' ],
+    'a mount, preloaded' =>
+        [ "/=$psgi,workers=1,preload=on", 'peregrine', '--workers', 1, '--engine', 'process', '--mount' ],
 );
 
 for my $way (sort keys %WAYS) {
@@ -51,21 +50,22 @@ for my $way (sort keys %WAYS) {
         is get($port, '/alarm')->{body}, "$pid late\n", 'alarm calls the function';
         is get($port, '/fork')->{body},  -1,            'a child that has ended leaves nothing';
         is get($port, '/')->{body},      $pid,          'the process goes on';
-        is $server->stop,                0,             'the server stops';
+        is $server->stop, 0, 'the server stops';
     };
 }
 
 # plackup loads the application before there is a server.
 subtest 'plackup with workers' => sub {
     my $server = TestServer->spawn(
-        $^X, (map { "-I$_" } @INC),
+        $^X,
+        (map { "-I$_" } @INC),
         qw(-S plackup -s Peregrine -E production --workers 1 --listen 127.0.0.1:0), $psgi
     );
     my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
     my $pid  = get($port, '/')->{body};
     is get($port, '/alarm')->{body}, "$pid late\n", 'alarm calls the function';
     is get($port, '/')->{body},      $pid,          'the process goes on';
-    is $server->stop,                0,             'the server stops';
+    is $server->stop, 0, 'the server stops';
 };
 
 done_testing;

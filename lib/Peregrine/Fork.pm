@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use B          ();
 use File::Spec ();
 use IO::Async::Loop;
 use Peregrine;
@@ -44,9 +45,7 @@ sub child {
 
     if (defined $pid && !$pid) {
         _become($identity) if $identity;
-        for my $name (grep { ref $SIG{$_} eq 'CODE' && !/\A(?:__|PIPE\z)/ } keys %SIG) {
-            $SIG{$name} = 'DEFAULT';
-        }
+        $SIG{$_} = 'DEFAULT' for grep { ref $SIG{$_} eq 'CODE' && !_stays($_) } keys %SIG;
         $before->emptyset;
         _leave_loop();
         # Lets EV make a new epoll instance: in a shared one, parent and child would get each other's events.
@@ -55,6 +54,20 @@ sub child {
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $before);
     $! = $reason;
     return $pid;
+}
+
+# Signals that the processes of a server have handlers for.
+my %SERVERS = map { $_ => 1 } qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU CHLD);
+
+# Whether a handler is the application's, and for a signal that no process of the server waits for: `alarm` in
+# a request would end the process without it.
+sub _stays {
+    my ($name) = @_;
+    return 1 if $name =~ /\A(?:__|PIPE\z)/;
+    return 0 if $SERVERS{$name};
+    my $stash   = B::svref_2object($SIG{$name})->STASH;
+    my $package = $stash->can('NAME') ? $stash->NAME // '' : '';
+    return $package !~ /\A(?:IO::Async|PAGI::Server|Peregrine(?!::App)|Plack::Handler)\b/;
 }
 
 # Closes the copy of the parent's epoll descriptor, by which the child could end the parent's watches. A loop
@@ -196,7 +209,7 @@ Peregrine::Fork - the first and the last thing that a process of a Peregrine::Ma
     my $pid = Peregrine::Fork::child();
 
 Like C<fork>, but the child's signals are those of a program that has just been started, except that what was
-ignored is ignored.
+ignored is ignored, and that handlers of the application for signals that the server does not use stay.
 
     my $pid = Peregrine::Fork::child($identity);
 

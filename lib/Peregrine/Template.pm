@@ -146,12 +146,17 @@ sub _serve {
 sub _fork {
     my ($self, $text, @descriptors) = @_;
     Peregrine::hide_from_forks($_, 0) for @descriptors;
+    my $chosen = $SIG{CHLD};
     local $SIG{CHLD} = 'DEFAULT';
     my $pid = Peregrine::Fork::child();
     if (defined $pid && !$pid) {
         my $child = Peregrine::Fork::child();
-        $self->_become_child($text, @descriptors) if defined $child && !$child;
-        _failed($descriptors[0])                  if !defined $child;
+        if (defined $child && !$child) {
+            # As the application has it, whose children would be zombies otherwise.
+            $SIG{CHLD} = $chosen if length($chosen // '');
+            $self->_become_child($text, @descriptors);
+        }
+        _failed($descriptors[0]) if !defined $child;
         POSIX::_exit(0);
     }
     if (defined $pid) { waitpid $pid, 0 }
