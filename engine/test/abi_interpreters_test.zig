@@ -233,6 +233,32 @@ const Client = struct {
         var byte: [1]u8 = undefined;
         try testing.expect(c.read(client.fd, &byte, 1) <= 0);
     }
+
+    /// The end of the connection, perhaps behind a part of a response.
+    fn expectCut(client: *Client) !void {
+        var bytes: [1024]u8 = undefined;
+        const last = while (true) {
+            const len = c.read(client.fd, &bytes, bytes.len);
+            if (len <= 0) break len;
+        };
+        try testing.expect(last == 0 or c.errno(last) == .CONNRESET);
+    }
+};
+
+/// While it is held, this process gets no further descriptor.
+const Shortage = struct {
+    before: std.posix.rlimit,
+
+    fn begin() !Shortage {
+        const before = try std.posix.getrlimit(.NOFILE);
+        // Calls that wait for a descriptor may name no more than the limit.
+        try std.posix.setrlimit(.NOFILE, .{ .cur = 3, .max = before.max });
+        return .{ .before = before };
+    }
+
+    fn end(shortage: *const Shortage) void {
+        std.posix.setrlimit(.NOFILE, shortage.before) catch unreachable;
+    }
 };
 
 /// An answer that is too long for a ring.
@@ -338,6 +364,21 @@ const Application = struct {
             _ = abi.peregrine_respond(handle, event.ticket, @ptrCast(&response));
             _ = abi.peregrine_write_file(handle, event.ticket, application.file, 0, 9);
             return;
+        } else if (std.mem.eql(u8, path, "/beyond/length")) {
+            return application.sendBeyond(event.ticket, 0, std.math.maxInt(u64));
+        } else if (std.mem.eql(u8, path, "/beyond/offset")) {
+            return application.sendBeyond(event.ticket, std.math.maxInt(u64) - 5, 1);
+        } else if (std.mem.eql(u8, path, "/gate")) {
+            // What is sent in place of a file is a socket.
+            _ = application.respond(event.ticket, "begun", 0);
+            assert(handle.home.joined.sendFile(application.gate));
+            return application.say(event.ticket, .{ .file = .{ .fd = -1, .offset = 0, .length = 9 } });
+        } else if (std.mem.eql(u8, path, "/far")) {
+            _ = application.respond(event.ticket, "far ", 0);
+            _ = abi.peregrine_write_file(handle, event.ticket, application.file, std.math.maxInt(u64), -1);
+            return;
+        } else if (std.mem.eql(u8, path, "/shortage")) {
+            _ = Shortage.begin() catch die();
         } else if (std.mem.eql(u8, path, "/turns")) {
             abi.interpreters.peregrine_take_turns(handle, 1);
         } else if (std.mem.eql(u8, path, "/no-turns")) {
@@ -451,6 +492,13 @@ const Application = struct {
         end.commands.commit(.whole);
         _ = end.commands.publish();
         application.handle.home.joined.wakeEngine();
+    }
+
+    /// A range of a file that no file has.
+    fn sendBeyond(application: *Application, ticket: types.Ticket, offset: u64, length: u64) void {
+        _ = application.respond(ticket, "begun", 0);
+        assert(application.handle.home.joined.sendFile(application.file));
+        application.say(ticket, .{ .file = .{ .fd = -1, .offset = offset, .length = length } });
     }
 
     /// Commands that no ledger has seen, for exchanges of other interpreters.
@@ -967,12 +1015,7 @@ test "a group has limits of its own, and takes no places of others" {
     try engine.expectInterpreters(2);
     // Nothing moves on this request.
     try clients[0].get("/shop/begin");
-    var byte: [1]u8 = undefined;
-    const end = while (true) {
-        const len = c.read(clients[0].fd, &byte, 1);
-        if (len != 1) break len;
-    };
-    try testing.expect(end == 0 or c.errno(end) == .CONNRESET);
+    try clients[0].expectCut();
     try shop.kill();
     try site.kill();
 }
@@ -1017,6 +1060,73 @@ test "an interpreter that closes its waker and stays is shut out, and killed" {
     try client.expect("502", "failed.\n");
     try engine.expectInterpreters(0);
     try testing.expectEqual(@backingInt(c.SIG.KILL), @as(u32, @intCast(try rogue.wait())));
+}
+
+test "a file for which the engine has no descriptor fails alone" {
+    const engine: Engine = try .start(.{ .exchanges = 4 });
+    defer engine.stop();
+    errdefer engine.printNotices();
+    const file = c.memfd_create("answer", 0);
+    defer _ = c.close(file);
+    try testing.expectEqual(9, c.write(file, "from file", 9));
+    const process: Process = try .start(&engine, file);
+    var clients: [3]Client = undefined;
+    for (&clients) |*client| client.* = try engine.connect();
+    defer for (&clients) |*client| client.close();
+    var text: [32]u8 = undefined;
+    const name = try std.fmt.bufPrint(&text, "\r\n\r\npid {d}", .{process.pid});
+    for (&clients) |*client| {
+        try client.get("/");
+        try client.expect("200", name);
+    }
+    {
+        const shortage: Shortage = try .begin();
+        defer shortage.end();
+        try clients[0].get("/file");
+        try clients[0].expectCut();
+        try clients[1].get("/");
+        try clients[1].expect("200", name);
+    }
+    // No descriptor of an earlier command is left.
+    try clients[2].get("/file");
+    try clients[2].expect("200", "from file");
+    // Files on storage of other machines may be gone when the engine looks.
+    try clients[1].get("/gate");
+    try clients[1].expectCut();
+    try clients[2].get("/");
+    try clients[2].expect("200", name);
+    try process.kill();
+    try engine.expectInterpreters(0);
+}
+
+test "a body's file for which an interpreter has no descriptor is refused, and nothing else" {
+    const engine: Engine = try .start(.{
+        .exchanges = 4,
+        .limits = &.{.{ "body_memory_bytes_max", 10_000 }},
+    });
+    defer engine.stop();
+    errdefer engine.printNotices();
+    const process: Process = try .start(&engine, -1);
+    var clients: [2]Client = undefined;
+    for (&clients) |*client| client.* = try engine.connect();
+    defer for (&clients) |*client| client.close();
+    var text: [32]u8 = undefined;
+    const name = try std.fmt.bufPrint(&text, "\r\n\r\npid {d}", .{process.pid});
+    // The exchange is open while the interpreter has no descriptors.
+    try clients[1].get("/begin");
+    try clients[0].get("/shortage");
+    try clients[0].expect("200", name);
+    const body: [20_000]u8 = @splat('b');
+    for (0..2) |_| {
+        try clients[0].say("POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n");
+        try clients[0].say(&body);
+        try clients[0].expect("503", "no descriptors left.\n");
+        try clients[0].get("/");
+        try clients[0].expect("200", name);
+    }
+    try engine.expectInterpreters(1);
+    try process.kill();
+    try engine.expectInterpreters(0);
 }
 
 test "requests to join that do not end hold nobody" {

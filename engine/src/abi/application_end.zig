@@ -4,6 +4,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const annex = @import("annex.zig");
+const DescriptorError = @import("introduction.zig").DescriptorError;
 const encoded_event = @import("encoded_event.zig");
 const errors = @import("errors.zig");
 const Entry = @import("ledger.zig").Entry;
@@ -45,7 +46,7 @@ pub const Engine = struct {
         /// Waits until `commands` has room. False: there will be none.
         waitForRoom: *const fn (engine: *Engine, commands: *ring.Writer) bool,
         /// The file that an event names, which has come ahead of it. For a remote engine.
-        receiveFile: *const fn (engine: *Engine) error{Malformed}!i32,
+        receiveFile: *const fn (engine: *Engine) DescriptorError!i32,
         /// Sends a copy of a descriptor ahead of its command. False: the engine has gone. For a remote
         /// engine.
         sendFile: *const fn (engine: *Engine, fd: i32) bool,
@@ -80,7 +81,7 @@ pub const Engine = struct {
                     return owner(engine).waitForRoom(commands);
                 }
 
-                fn receiveFile(engine: *Engine) error{Malformed}!i32 {
+                fn receiveFile(engine: *Engine) DescriptorError!i32 {
                     assert(engine.is_remote);
                     if (!@hasDecl(Owner, "receiveFile")) unreachable;
                     return owner(engine).receiveFile();
@@ -268,19 +269,45 @@ pub const ApplicationEnd = struct {
             const request = end.requests.addOneAssumeCapacity();
             const decoded = try encoded_event.decode(bytes, end.beside, request);
             const event = decoded.event;
+            var lacks_file = false;
             if (event.request == null) {
                 _ = end.requests.pop();
             } else if (request.body_fd >= 0 and end.engine.is_remote) {
                 // The number is the engine's process's.
                 request.body_fd = -1;
-                request.body_fd = try end.engine.calls.receiveFile(end.engine);
+                request.body_fd = end.engine.calls.receiveFile(end.engine) catch |err| switch (err) {
+                    error.Malformed => return error.Malformed,
+                    error.DescriptorsExhausted => -1,
+                };
+                lacks_file = request.body_fd < 0;
             }
             errdefer end.passOver(event.request != null, record.part != .whole);
-            if (try end.introduce(event, decoded.tls)) |known| {
+            const introduced = try end.introduce(event, decoded.tls);
+            if (if (lacks_file) end.turnAway(introduced) else introduced) |known| {
                 trace.passing(.application_ring, &known, end.engine.process);
                 end.batch.appendAssumeCapacity(known);
-            } else end.passOver(event.request != null, record.part != .whole);
+            }
+            if (introduced == null or lacks_file) {
+                end.passOver(event.request != null, record.part != .whole);
+            }
         }
+    }
+
+    /// Answers a request for whose body's file this process has no descriptor. In place of the request C is
+    /// told that there was one.
+    fn turnAway(end: *ApplicationEnd, introduced: ?Event) ?Event {
+        const event = introduced orelse return null;
+        assert(event.kind == .request);
+        const command: Command = .{ .start = .{
+            .status = 503,
+            .fields = &.{.init("Content-Type", "text/plain")},
+            .body = "The application has no descriptors left.\n",
+            .end = true,
+        } };
+        _ = end.answer(event.ticket, &command, 0);
+        end.ledger.forget(event.ticket);
+        const text = "A request is refused (503): no descriptor is left for the file of its body";
+        return .{ .kind = .notice, .code = @backingInt(peregrine.Level.err), .bytes = text, .len = text.len };
     }
 
     /// Frees the places of the last event's request and bytes, because the event is not for C. A peer can

@@ -10,6 +10,7 @@ const annex = @import("annex.zig");
 const Borrowed = @import("borrowed.zig").Borrowed;
 const Delivery = @import("delivery.zig").Delivery;
 const Depot = @import("depot.zig").Depot;
+const DescriptorError = @import("introduction.zig").DescriptorError;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
 const Lent = @import("lent.zig").Lent;
@@ -50,9 +51,16 @@ pub const Peer = struct {
             topic: *const peregrine.Command.Topic,
         ) error{Malformed}!void,
         hold: *const fn (peer: *Peer, exchange: *peregrine.Exchange, wish: []const u8) error{Malformed}!void,
-        takeFile: *const fn (peer: *Peer, file: *const peregrine.Command.File) error{Malformed}!i32,
-        takeDescriptor: *const fn (peer: *Peer) error{Malformed}!i32,
+        takeDescriptor: *const fn (peer: *Peer) DescriptorError!i32,
     };
+
+    /// The descriptor of a command; -1: the engine has no room for it, so that the command fails alone.
+    fn descriptor(peer: *Peer) error{Malformed}!i32 {
+        return peer.calls.takeDescriptor(peer) catch |err| switch (err) {
+            error.Malformed => error.Malformed,
+            error.DescriptorsExhausted => -1,
+        };
+    }
 };
 
 /// The application at the other end of the ring pair.
@@ -630,9 +638,12 @@ pub const EngineEnd = struct {
             .peer => |peer| peer,
         };
         switch (said.command) {
-            .file => |*file| file.fd = try peer.calls.takeFile(peer, file),
+            .file => |*file| {
+                if (file.length == null) return error.Malformed;
+                file.fd = try peer.descriptor();
+            },
             .relay => |*relay| if (relay.* == .offer) {
-                relay.offer = try peer.calls.takeDescriptor(peer);
+                relay.offer = try peer.descriptor();
             },
             else => {},
         }
@@ -739,6 +750,10 @@ pub const EngineEnd = struct {
         return switch (command.*) {
             // The application's end has opened it for us, and has seen how long it is.
             .file => |file| {
+                if (file.fd < 0) return error.DescriptorsExhausted;
+                // To read from a pipe or a socket could make the engine wait. To ask for the size could, too,
+                // where storage is slow: there the thread that reads the file finds out.
+                if (end.other == .peer and !file.is_slow) _ = try io.file.size(file.fd);
                 trace.command(exchange, command.*);
                 return end.worker.write(exchange, .{ .file = .{
                     .fd = file.fd,
@@ -786,11 +801,12 @@ pub const EngineEnd = struct {
     }
 
     fn dropDescriptor(command: *const peregrine.Command) void {
-        switch (command.*) {
-            .file => |file| io.file.close(file.fd),
-            .relay => |relay| if (relay == .offer) io.file.close(relay.offer),
-            else => {},
-        }
+        const fd = switch (command.*) {
+            .file => |file| file.fd,
+            .relay => |relay| if (relay == .offer) relay.offer else return,
+            else => return,
+        };
+        if (fd >= 0) io.file.close(fd);
     }
 
     /// Makes the event that the application waits for, where the worker has nothing to wait for and makes

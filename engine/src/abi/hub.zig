@@ -247,6 +247,7 @@ pub const Hub = struct {
         var fds: [1]i32 = undefined;
         for (0..admitted_max) |_| switch (sharing.receive(self.join_socket, &bytes, &fds)) {
             .nothing => return,
+            .lacking => {}, // the node sees the end of its connection, and tries again
             .ended => if (!polling.isOpen(self.join_socket)) {
                 // All nodes have ended, and so have the processes that could make new ones.
                 self.stops.store(true, .release);

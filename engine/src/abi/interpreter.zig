@@ -277,13 +277,8 @@ pub const Interpreter = struct {
     const room_wait_ms = peregrine.api_limits.room_wait_ms;
 
     /// The file that an event names, which has come before it.
-    pub fn receiveFile(self: *Interpreter) error{Malformed}!i32 {
-        var bytes: [introduction.file_message.len]u8 = undefined;
-        var fds: [1]i32 = undefined;
-        return switch (sharing.receive(self.socket, &bytes, &fds)) {
-            .message => |message| if (message.fd_count == 1) fds[0] else error.Malformed,
-            .nothing, .ended => error.Malformed,
-        };
+    pub fn receiveFile(self: *Interpreter) introduction.DescriptorError!i32 {
+        return introduction.receiveDescriptor(self.socket);
     }
 
     /// Sends a copy of a descriptor, for the command that follows. False: the engine has gone.

@@ -11,8 +11,22 @@ const sharing = io.sharing;
 
 const Greeting = extern struct { layout: u64, takers: u64 = @backingInt(Takers.first) };
 
-/// The message of a descriptor that belongs to a command.
+/// The message of a descriptor that belongs to a command, or to an event.
 pub const file_message = "f";
+
+/// Why such a descriptor does not come. `DescriptorsExhausted`: this process has no room for it.
+pub const DescriptorError = error{ Malformed, DescriptorsExhausted };
+
+/// The descriptor that was sent ahead of a command, or of an event.
+pub fn receiveDescriptor(socket: i32) DescriptorError!i32 {
+    var bytes: [file_message.len]u8 = undefined;
+    var fds: [1]i32 = undefined;
+    return switch (sharing.receive(socket, &bytes, &fds)) {
+        .message => |message| if (message.fd_count == 1) fds[0] else error.Malformed,
+        .lacking => error.DescriptorsExhausted,
+        .nothing, .ended => error.Malformed,
+    };
+}
 
 /// The descriptors and the memory that an interpreter gets from its engine.
 pub const Met = struct {
@@ -45,6 +59,7 @@ pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
     var fds: [3]i32 = undefined;
     const message = switch (sharing.receive(ours, std.mem.asBytes(&answer), &fds)) {
         .nothing => return error.TimedOut,
+        .lacking => return error.ProcessDescriptorsExhausted,
         .ended => return error.Refused,
         .message => |message| message,
     };
@@ -78,15 +93,18 @@ pub const JoinRequest = struct {
     is_other_version: bool,
 };
 
-/// The next message at the join socket.
-pub const Next = union(enum) { asked: JoinRequest, malformed, nothing };
+/// The next message at the join socket. `lacking`: this process has no descriptor left for the one in the
+/// message.
+pub const Next = union(enum) { asked: JoinRequest, malformed, lacking, nothing };
 
 /// The engine's part: one message of those who ask to join.
 pub fn next(join_socket: i32) Next {
     var greeting: Greeting = undefined;
     var fds: [1]i32 = undefined;
     switch (sharing.receive(join_socket, std.mem.asBytes(&greeting), &fds)) {
-        .nothing, .ended => return .nothing,
+        .nothing => return .nothing,
+        .lacking => return .lacking,
+        .ended => return .nothing,
         .message => |message| {
             if (message.fd_count == 0) return .malformed;
             const is_ours = message.len == @sizeOf(Greeting) and greeting.layout == Shared.layout;

@@ -163,6 +163,11 @@ pub const Ledger = struct {
         assert(ledger.ended.capacity >= ledger.count);
     }
 
+    /// C has not heard of an exchange, and hears nothing of it.
+    pub fn forget(ledger: *Ledger, ticket: types.Ticket) void {
+        if (ledger.get(ticket)) |entry| ledger.drop(entry);
+    }
+
     fn drop(ledger: *Ledger, entry: *Entry) void {
         assert(ledger.count > 0);
         var place = &ledger.entries.items[slotOf(entry.ticket)];

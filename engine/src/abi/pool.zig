@@ -394,18 +394,25 @@ pub const Pool = struct {
             const asked = switch (introduction.next(group.join_socket)) {
                 .nothing => return,
                 .malformed => continue,
+                .lacking => {
+                    pool.tellLeftOut(error.ProcessDescriptorsExhausted);
+                    continue;
+                },
                 .asked => |asked| asked,
             };
             pool.seatInterpreter(group, &asked) catch |err| {
                 io.file.close(asked.socket);
-                if (err == error.Gone) continue; // the exchange has not waited
-                const others = pool.worker.troubles.joins.add(pool.worker.clock.now) orelse continue;
-                var buffer: [160]u8 = undefined;
-                const text = "An interpreter cannot join the engine: {t}{f}";
-                pool.worker.say(.err, &buffer, text, .{ err, others });
+                if (err != error.Gone) pool.tellLeftOut(err); // an interpreter that has gone has not waited
             };
         }
         group.more_join = true;
+    }
+
+    fn tellLeftOut(pool: *Pool, err: anyerror) void {
+        const others = pool.worker.troubles.joins.add(pool.worker.clock.now) orelse return;
+        var buffer: [160]u8 = undefined;
+        const text = "An interpreter cannot join the engine: {t}{f}";
+        pool.worker.say(.err, &buffer, text, .{ err, others });
     }
 
     const joins_max = peregrine.api_limits.joins_per_round_max;

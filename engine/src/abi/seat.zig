@@ -14,6 +14,7 @@ const EngineEnd = engine_end.EngineEnd;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
 const Host = @import("host.zig").Host;
 const introduction = @import("introduction.zig");
+const DescriptorError = introduction.DescriptorError;
 const offer_file = @import("offer.zig");
 const Offer = offer_file.Offer;
 const Offers = offer_file.Offers;
@@ -320,7 +321,6 @@ pub const Seat = struct {
         .handOver = handOver,
         .wish = wish,
         .hold = hold,
-        .takeFile = takeFile,
         .takeDescriptor = takeDescriptor,
     };
 
@@ -469,29 +469,9 @@ pub const Seat = struct {
         if (seat.state == .left) assert(seat.work.load == 0);
     }
 
-    /// The file of a command. Its descriptor came ahead of the command.
-    fn takeFile(peer: *Peer, file: *const peregrine.Command.File) error{Malformed}!i32 {
-        if (file.length == null) return error.Malformed;
-        const fd = try takeDescriptor(peer);
-        assert(fd >= 0);
-        // To read from a pipe or a socket could make the engine wait. To ask for the size could, too, where
-        // storage is slow: there the thread that reads the file finds out.
-        if (!file.is_slow) _ = io.file.size(fd) catch {
-            io.file.close(fd);
-            return error.Malformed;
-        };
-        return fd;
-    }
-
     /// The descriptor that came ahead of a command.
-    fn takeDescriptor(peer: *Peer) error{Malformed}!i32 {
-        const seat = ofPeer(peer);
-        var bytes: [introduction.file_message.len]u8 = undefined;
-        var fds: [1]i32 = undefined;
-        return switch (sharing.receive(seat.socket, &bytes, &fds)) {
-            .message => |message| if (message.fd_count == 1) fds[0] else error.Malformed,
-            .nothing, .ended => error.Malformed,
-        };
+    fn takeDescriptor(peer: *Peer) DescriptorError!i32 {
+        return introduction.receiveDescriptor(ofPeer(peer).socket);
     }
 
     /// Sends the file that is the body of a request, ahead of the request. False: the socket is full.

@@ -221,6 +221,8 @@ pub fn send(socket: sys.Fd, bytes: []const u8, fds: []const sys.Fd) enum { sent,
 pub const Received = union(enum) {
     message: struct { len: usize, fd_count: usize },
     nothing,
+    /// This process has no room for the descriptors of a message, which are lost with the message.
+    lacking,
     /// The other end is closed, or does not keep to the rules.
     ended,
 };
@@ -254,7 +256,9 @@ pub fn receive(socket: sys.Fd, bytes: []u8, fds: []sys.Fd) Received {
     const cut = message.flags & (linux.MSG.TRUNC | linux.MSG.CTRUNC) != 0;
     if (len == 0 or cut or count > fds.len) {
         for (control.fds[0..count]) |fd| sys.close(fd);
-        return .ended;
+        // The kernel gives as many as there is room for: in `control`, and among this process's descriptors.
+        const lacks = message.flags & linux.MSG.CTRUNC != 0 and count < descriptors_max;
+        return if (lacks) .lacking else .ended;
     }
     @memcpy(fds[0..count], control.fds[0..count]);
     return .{ .message = .{ .len = len, .fd_count = count } };
