@@ -1129,6 +1129,25 @@ test "a body's file for which an interpreter has no descriptor is refused, and n
     try engine.expectInterpreters(0);
 }
 
+test "messages that break the rules keep no interpreter from joining" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    // The engine's thread reads none of the messages before all are there.
+    engine.handle.call(sendNonsense, .{engine.join_socket});
+    const process: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    try process.kill();
+    try engine.expectInterpreters(0);
+}
+
+fn sendNonsense(join_socket: c.fd_t) void {
+    const sharing = @import("peregrine").io.sharing;
+    for (0..4) |_| {
+        assert(sharing.send(join_socket, "x", &.{ join_socket, join_socket }) == .sent);
+        assert(c.send(join_socket, "", 0, c.MSG.NOSIGNAL) == 0);
+    }
+}
+
 test "requests to join that do not end hold nobody" {
     const engine: Engine = try .start(.{});
     defer engine.stop();

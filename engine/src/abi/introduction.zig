@@ -104,7 +104,8 @@ pub fn next(join_socket: i32) Next {
     switch (sharing.receive(join_socket, std.mem.asBytes(&greeting), &fds)) {
         .nothing => return .nothing,
         .lacking => return .lacking,
-        .ended => return .nothing,
+        // Others may wait behind a message that breaks the rules.
+        .ended => return if (sharing.hasEnded(join_socket)) .nothing else .malformed,
         .message => |message| {
             if (message.fd_count == 0) return .malformed;
             const is_ours = message.len == @sizeOf(Greeting) and greeting.layout == Shared.layout;
