@@ -1062,6 +1062,34 @@ test "an interpreter that closes its waker and stays is shut out, and killed" {
     try testing.expectEqual(@backingInt(c.SIG.KILL), @as(u32, @intCast(try rogue.wait())));
 }
 
+test "a range that no file has shuts its interpreter out, and ends no engine" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const file = c.memfd_create("answer", 0);
+    defer _ = c.close(file);
+    try testing.expectEqual(9, c.write(file, "from file", 9));
+    for ([_][]const u8{ "/beyond/length", "/beyond/offset" }) |path| {
+        const rogue: Process = try .start(&engine, file);
+        try engine.expectInterpreters(1);
+        var client = try engine.connect();
+        defer client.close();
+        var text: [100]u8 = undefined;
+        try client.say(try std.fmt.bufPrint(&text, "GET {s} HTTP/1.1\r\nHost: h\r\n\r\n", .{path}));
+        try client.expectCut();
+        try engine.expectInterpreters(0);
+        try testing.expectEqual(0, try rogue.wait());
+    }
+    // An application may ask for what is behind the end of a file, which is nothing.
+    const honest: Process = try .start(&engine, file);
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/far");
+    try client.expect("200", "\r\n\r\n4\r\nfar \r\n0\r\n\r\n");
+    try engine.expectInterpreters(1);
+    try honest.kill();
+    try engine.expectInterpreters(0);
+}
+
 test "a file for which the engine has no descriptor fails alone" {
     const engine: Engine = try .start(.{ .exchanges = 4 });
     defer engine.stop();

@@ -465,11 +465,12 @@ pub const ApplicationEnd = struct {
     /// The range of a file with a descriptor for the engine, and its length as it is now: C may close its own
     /// descriptor at once.
     fn ownFile(file: Command.File) io.file.Error!Command.File {
-        const available = try io.file.size(file.fd) -| file.offset;
+        const size = try io.file.size(file.fd);
+        const offset = @min(file.offset, size);
         return .{
             .fd = try io.file.duplicate(file.fd),
-            .offset = file.offset,
-            .length = @min(file.length orelse available, available),
+            .offset = offset,
+            .length = @min(file.length orelse size, size - offset),
         };
     }
 

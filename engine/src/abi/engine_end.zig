@@ -639,7 +639,9 @@ pub const EngineEnd = struct {
         };
         switch (said.command) {
             .file => |*file| {
-                if (file.length == null) return error.Malformed;
+                const length = file.length orelse return error.Malformed;
+                // No file reaches further: sums with numbers up to here cannot overflow.
+                if (file.offset +| length > std.math.maxInt(i64)) return error.Malformed;
                 file.fd = try peer.descriptor();
             },
             .relay => |*relay| if (relay.* == .offer) {
