@@ -1176,6 +1176,58 @@ fn sendNonsense(join_socket: c.fd_t) void {
     }
 }
 
+test "an interpreter that goes on speaking while it goes holds nobody" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const handle = abi.interpreters.peregrine_join(engine.join_socket, 60_000).?;
+    defer abi.peregrine_worker_free(handle);
+    try engine.expectInterpreters(1);
+    const peer = &engine.handle.ownEngine().?.pool.?.seats[0].?.peer;
+    var calls = peer.calls.*;
+    calls.raise = Chatter.goOn;
+    engine.handle.call(Chatter.use, .{ peer, &calls });
+    Chatter.begin(handle.home.joined.shared.commands);
+    abi.peregrine_cut(handle);
+    try engine.expectInterpreters(0);
+    try testing.expect(Chatter.times < 100);
+}
+
+/// Says more whenever the engine has heard something, for a thousand times.
+const Chatter = struct {
+    var header: *ring.Header = undefined;
+    var times: u32 = 0;
+
+    const ring = abi.spoken.ring;
+    const sleeping = 1;
+    const Peer = @FieldType(std.meta.Child(std.meta.Child(@typeInfo(@FieldType(Pool, "seats")).array.child)), "peer");
+
+    fn use(peer: *Peer, calls: @FieldType(Peer, "calls")) void {
+        peer.calls = calls;
+    }
+
+    /// A ring that is full of commands of no bytes.
+    fn begin(memory: []align(std.atomic.cache_line) u8) void {
+        header = @ptrCast(memory.ptr);
+        const words: []u32 = @ptrCast(@alignCast(memory[@sizeOf(ring.Header)..]));
+        for (words, 0..) |*word, at| word.* = if (at % 2 == 0) 0 else @backingInt(ring.Record.Part.whole);
+        header.writer.store(sleeping, .monotonic);
+        header.tail.store(ring.bytes_min, .release);
+    }
+
+    fn goOn(_: *Peer) void {
+        times += 1;
+        if (times == 1000) return;
+        header.tail.store(header.head.load(.monotonic) + ring.bytes_min, .release);
+        header.writer.store(sleeping, .monotonic);
+    }
+};
+
+const OwnEngine = std.meta.Child(std.meta.Child(
+    @typeInfo(@TypeOf(abi.Handle.ownEngine)).@"fn".return_type.?,
+));
+const Pool = std.meta.Child(std.meta.Child(@FieldType(OwnEngine, "pool")));
+const Interpreters = @FieldType(Pool, "interpreters");
+
 test "requests to join that do not end hold nobody" {
     const engine: Engine = try .start(.{});
     defer engine.stop();

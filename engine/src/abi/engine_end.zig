@@ -565,6 +565,12 @@ pub const EngineEnd = struct {
         return more;
     }
 
+    /// Does what the application has said until now, however much more it says meanwhile.
+    pub fn drainAll(end: *EngineEnd) void {
+        const position = end.commands.written();
+        while (end.drain() and end.commands.at < position) {}
+    }
+
     fn refuse(end: *EngineEnd, err: error{ Malformed, OutOfMemory }) bool {
         // For a failure of another process the pool writes a line.
         if (end.other == .thread) {

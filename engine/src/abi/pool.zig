@@ -457,7 +457,7 @@ pub const Pool = struct {
     /// Finds interpreters that have gone. Commands that they said before are done.
     fn look(pool: *Pool) void {
         for (pool.places()) |place| if (place) |seat| if (seat.isLost()) {
-            while (seat.end.drain()) {}
+            seat.end.drainAll();
             if (pool.answerFor(seat)) |failed|
                 pool.buryAfter(seat, "is stuck", failed)
             else
@@ -473,7 +473,7 @@ pub const Pool = struct {
         if (wishes == 0) return;
         if (wishes & Wish.turns != 0) pool.in_turns = true;
         if (wishes & Wish.cut != 0) {
-            while (seat.end.drain()) {}
+            seat.end.drainAll();
             return pool.bury(seat, "has cut what it had");
         }
         if (wishes & Wish.end_websockets != 0) pool.endWebSockets(seat);
@@ -485,7 +485,7 @@ pub const Pool = struct {
     fn answerFor(pool: *Pool, seat: *Seat) ?u32 {
         const given_up = &seat.shared.words.given_up;
         if (given_up.load(.monotonic) == 0) return null;
-        while (seat.end.drain()) {}
+        seat.end.drainAll();
         const exchange = pool.worker.find(@fromBackingInt(given_up.swap(0, .acquire))) orelse return 0;
         if (Seat.of(exchange) != seat) return 0;
         pool.release(exchange);

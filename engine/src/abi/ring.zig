@@ -265,6 +265,12 @@ pub const Reader = struct {
         return tail != reader.at;
     }
 
+    /// The position up to which the writer says that there are records: no more than the ring has room for.
+    pub fn written(reader: *const Reader) u64 {
+        const tail = reader.shared.header.tail.load(.acquire);
+        return @min(tail, reader.released + reader.shared.bytes.len);
+    }
+
     /// Gives back what was read. True: the writer waits for room and is to be woken.
     pub fn release(reader: *Reader) bool {
         if (reader.released == reader.at) return false;
