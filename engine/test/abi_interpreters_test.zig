@@ -1228,6 +1228,30 @@ const OwnEngine = std.meta.Child(std.meta.Child(
 const Pool = std.meta.Child(std.meta.Child(@FieldType(OwnEngine, "pool")));
 const Interpreters = @FieldType(Pool, "interpreters");
 
+test "the owner of an engine is heard while interpreters always have something to say" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const pool = engine.handle.ownEngine().?.pool.?;
+    const Busy = struct {
+        var turns: u32 = 0;
+
+        fn turn(_: *Interpreters) bool {
+            turns += 1;
+            return turns < 100_000;
+        }
+
+        fn use(several: *Interpreters, calls: @FieldType(Interpreters, "calls")) void {
+            several.calls = calls;
+        }
+    };
+    const before = pool.interpreters.calls;
+    var busy = before.*;
+    busy.turn = Busy.turn;
+    engine.handle.call(Busy.use, .{ &pool.interpreters, &busy });
+    engine.handle.call(Busy.use, .{ &pool.interpreters, before });
+    try testing.expect(Busy.turns < 100_000);
+}
+
 test "requests to join that do not end hold nobody" {
     const engine: Engine = try .start(.{});
     defer engine.stop();

@@ -193,8 +193,9 @@ pub const EngineEnd = struct {
     pub fn run(end: *EngineEnd) void {
         while (!end.stopping.load(.acquire)) {
             var more = end.drain();
-            if (end.host.interpreters) |several| more = several.calls.turn(several) or more;
+            // Interpreters, or readers of topics, may always have more to do.
             if (!more) end.runTask();
+            if (end.host.interpreters) |several| more = several.calls.turn(several) or more;
             end.giveUp();
             // Waiting never fails where there are threads of this kind.
             end.worker.poll(if (more) 0 else -1) catch unreachable;
