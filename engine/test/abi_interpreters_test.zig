@@ -1252,6 +1252,40 @@ test "the owner of an engine is heard while interpreters always have something t
     try testing.expect(Busy.turns < 100_000);
 }
 
+test "an interpreter that asks for answers and reads none is shut out" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const handle = abi.interpreters.peregrine_join(engine.join_socket, 60_000).?;
+    defer abi.peregrine_worker_free(handle);
+    try engine.expectInterpreters(1);
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/");
+    var application: Application = .{ .handle = handle };
+    const ticket = while (true) {
+        var events: [*]const Event = undefined;
+        const count = abi.peregrine_poll(handle, 1000, &events);
+        if (count > 0) break events[0].ticket;
+    };
+    _ = application.respond(ticket, "begun", 0);
+    const limit = @import("peregrine").api_limits.unread_events_max;
+    const interpreter = handle.home.joined;
+    const commands = &interpreter.end.commands;
+    const said: abi.spoken.Spoken = .{ .ticket = ticket, .command = .flush, .awaits = true };
+    for (0..2 * limit) |_| {
+        const space = while (!interpreter.isDeaf()) {
+            if (commands.reserve(abi.spoken.size(&said)) catch unreachable) |free| break free;
+            _ = commands.publish();
+            interpreter.wakeEngine();
+            sleep(1);
+        } else break;
+        abi.spoken.encode(&said, space);
+        commands.commit(.whole);
+    } else return error.NeverShutOut;
+    try client.expectCut();
+    try engine.expectInterpreters(0);
+}
+
 test "requests to join that do not end hold nobody" {
     const engine: Engine = try .start(.{});
     defer engine.stop();

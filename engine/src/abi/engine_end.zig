@@ -137,6 +137,8 @@ pub const EngineEnd = struct {
     };
 
     const round_commands = peregrine.api_limits.commands_per_round_max;
+    /// Events that an interpreter may leave unread while it has something to say.
+    const unread_max = peregrine.api_limits.unread_events_max;
     /// The longest command: only the memory of the application limits it.
     const command_bytes_max = std.math.maxInt(u32);
 
@@ -662,7 +664,7 @@ pub const EngineEnd = struct {
             trace.said(.engine_ring, said.ticket, &said.command, 0);
             return if (peer.calls.handOver(peer, exchange)) {} else error.Malformed;
         }
-        if (!peer.calls.hears(peer, exchange)) {
+        if (!peer.calls.hears(peer, exchange) or end.host.gatheredCount() > unread_max) {
             dropDescriptor(&said.command);
             return error.Malformed;
         }

@@ -148,6 +148,11 @@ pub const Host = struct {
         return host.hasGathered();
     }
 
+    /// Events that were gathered since `take` handed the others over.
+    pub fn gatheredCount(host: *const Host) usize {
+        return host.batches[host.side].events.items.len;
+    }
+
     /// Like `waiting`, without the events for interpreters.
     pub fn hasGathered(host: *const Host) bool {
         if (host.batches[host.side].events.items.len == 0) return false;

@@ -836,6 +836,9 @@ pub const api_limits = struct {
 
     /// Events that one poll hands to C.
     pub const events_per_poll_max: usize = 256;
+    /// Events for an interpreter that speaks and does not read: as many as exchanges that an engine can have.
+    /// Flushes and wishes about topics are answered, so an interpreter can make any number of events.
+    pub const unread_events_max: usize = 1 << 20;
     /// Memory that a batch of events keeps for the next events; a batch of large bodies gives the rest back.
     pub const batch_kept_bytes: usize = 1024 * 1024;
     /// Memory that is kept to encode the next long command in.
