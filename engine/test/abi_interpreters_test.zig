@@ -1286,6 +1286,38 @@ test "an interpreter that asks for answers and reads none is shut out" {
     try engine.expectInterpreters(0);
 }
 
+test "an interpreter is buried without memory, and one that cannot join leaves nothing behind" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const pool = engine.handle.ownEngine().?.pool.?;
+    var failing: testing.FailingAllocator = .init(pool.gpa, .{ .fail_index = 0 });
+    const Short = struct {
+        fn use(place: *std.mem.Allocator, gpa: std.mem.Allocator) void {
+            place.* = gpa;
+        }
+    };
+    const process: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var client = try engine.connect();
+    defer client.close();
+    try client.get("/wait");
+    try process.expectAtGate();
+    engine.handle.call(Short.use, .{ &pool.gpa, failing.allocator() });
+    try process.kill();
+    try client.expect("502", "failed.\n");
+    try engine.expectInterpreters(0);
+    var before: usize = 0;
+    for (0..6) |index| {
+        failing.fail_index = failing.alloc_index + index;
+        const refused: Process = try .start(&engine, -1);
+        const status = try refused.wait();
+        if (index == 0) before = openDescriptors();
+        try testing.expectEqual(before, openDescriptors());
+        try testing.expectEqual(1 << 8, status);
+    }
+    engine.handle.call(Short.use, .{ &pool.gpa, failing.internal_allocator });
+}
+
 test "requests to join that do not end hold nobody" {
     const engine: Engine = try .start(.{});
     defer engine.stop();

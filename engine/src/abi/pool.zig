@@ -119,8 +119,6 @@ pub const Pool = struct {
     delivery: ?*Delivery = null,
     /// Interpreters that were shut out and may still run.
     outcasts: Outcasts = .{},
-    /// Exchanges of an interpreter that goes.
-    leftover: std.ArrayList(peregrine.Ticket) = .empty,
 
     /// Interpreters of one engine.
     pub const seats_max = peregrine.api_limits.interpreters_max;
@@ -180,7 +178,6 @@ pub const Pool = struct {
         };
         pool.outcasts.deinit();
         while (pool.spare.pop()) |offer| pool.free(offer);
-        pool.leftover.deinit(pool.gpa);
         for (pool.ownGroups()) |*group| io.file.close(group.join_socket);
         if (pool.delivery) |delivery| delivery.destroy();
         pool.gpa.destroy(pool);
@@ -504,26 +501,19 @@ pub const Pool = struct {
         seat.host.stopped(pool.worker);
     }
 
-    fn endWebSockets(pool: *Pool, seat: *Seat) void {
-        pool.collect(seat) catch return; // the pool tries again in the next round
-        for (pool.leftover.items) |ticket| {
-            const exchange = pool.worker.find(ticket) orelse continue;
+    fn endWebSockets(pool: *Pool, seat: *const Seat) void {
+        var it = pool.worker.exchanges.iterator();
+        while (it.next()) |exchange| {
+            if (exchange.isEnded() or Seat.of(exchange) != seat) continue;
             const websocket = exchange.openWebSocket() orelse continue;
             if (!websocket.isOpen()) continue;
+            // Without memory the pool tries again in the next round.
             pool.worker.closeWebSocket(exchange, close_restart, "") catch continue;
         }
     }
 
     /// RFC 6455 section 7.4.1 and its registry.
     const close_restart = 1012;
-
-    fn collect(pool: *Pool, seat: *const Seat) error{OutOfMemory}!void {
-        pool.leftover.clearRetainingCapacity();
-        var it = pool.worker.exchanges.iterator();
-        while (it.next()) |exchange| if (Seat.of(exchange) == seat) {
-            try pool.leftover.append(pool.gpa, exchange.ticket);
-        };
-    }
 
     /// An interpreter has gone. Its offers go to other interpreters, the requests that it had taken fail.
     fn bury(pool: *Pool, seat: *Seat, why: []const u8) void {
@@ -534,12 +524,11 @@ pub const Pool = struct {
     fn buryAfter(pool: *Pool, seat: *Seat, why: []const u8, failed_before: u32) void {
         const worker = pool.worker;
         pool.recall(seat);
-        // Without memory an assertion ends the engine: nobody is left who would answer.
-        pool.collect(seat) catch {};
         var failed = failed_before;
-        for (pool.leftover.items) |ticket| {
-            const exchange = worker.exchanges.get(ticket) orelse continue;
-            if (pool.keeps(seat, exchange)) continue;
+        // Requests that come meanwhile, behind those that fail, wait for other interpreters.
+        var it = worker.exchanges.iterator();
+        while (it.next()) |exchange| {
+            if (Seat.of(exchange) != seat or pool.keeps(seat, exchange)) continue;
             failed += @intFromBool(Claim.of(exchange).isLoad());
             pool.release(exchange);
             if (!exchange.isEnded()) unanswered.fail(worker, exchange, 502, "The application has failed.\n");

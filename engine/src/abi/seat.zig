@@ -105,6 +105,8 @@ pub const Seat = struct {
         errdefer io.file.close(waker);
         const seat = try gpa.create(Seat);
         errdefer gpa.destroy(seat);
+        const process = sharing.processBehind(socket);
+        errdefer if (process) |one| io.file.close(one);
         seat.* = .{
             .gpa = gpa,
             .worker = worker,
@@ -116,12 +118,11 @@ pub const Seat = struct {
             .hands = hands,
             .delivery = delivery,
             .speaker = .{ .account = account },
-            .process = sharing.processBehind(socket),
+            .process = process,
             .host = try .init(gpa),
             .end = undefined,
             .moved_at = worker.clock.now,
         };
-        errdefer if (seat.process) |process| io.file.close(process);
         errdefer seat.host.abandon();
         const shared = &seat.shared;
         const borrowed: *Borrowed = try .create(gpa, shared.annexes.commands, .{
