@@ -1286,6 +1286,32 @@ test "an interpreter that asks for answers and reads none is shut out" {
     try engine.expectInterpreters(0);
 }
 
+test "a request that cannot be given to an interpreter for want of memory is offered again" {
+    const engine: Engine = try .start(.{ .limits = &.{.{ "queue_ms", 60_000 }} });
+    defer engine.stop();
+    const process: Process = try .start(&engine, -1);
+    try engine.expectInterpreters(1);
+    var client = try engine.connect();
+    defer client.close();
+    const host = &engine.handle.ownEngine().?.pool.?.seats[0].?.host;
+    var failing: testing.FailingAllocator = .init(host.batches[0].gpa, .{ .fail_index = 0 });
+    const Short = struct {
+        fn use(batches: *@FieldType(abi.Host, "batches"), gpa: std.mem.Allocator) void {
+            for (batches) |*batch| {
+                batch.events.clearAndFree(batch.gpa);
+                batch.gpa = gpa;
+            }
+        }
+    };
+    engine.handle.call(Short.use, .{ &host.batches, failing.allocator() });
+    try client.get("/");
+    while (!@atomicLoad(bool, &failing.has_induced_failure, .monotonic)) sleep(1);
+    @atomicStore(usize, &failing.fail_index, std.math.maxInt(usize), .monotonic);
+    try client.expect("200", "");
+    try process.kill();
+    try engine.expectInterpreters(0);
+}
+
 test "an interpreter is buried without memory, and one that cannot join leaves nothing behind" {
     const engine: Engine = try .start(.{});
     defer engine.stop();

@@ -113,6 +113,9 @@ pub const Pool = struct {
     in_turns: bool = false,
     /// The value of `arrivals` when requests were last offered to interpreters.
     dispatched: u64 = 0,
+    /// An interpreter that has time could not be given a request: for want of room in its ring, or of memory
+    /// or descriptors, of which no event tells when they are there again.
+    is_stalled: bool = false,
     /// Offers that are free, at most `spare_max`.
     spare: Offers = .{},
     /// The delivery of topics; null: the engine delivers none.
@@ -125,6 +128,7 @@ pub const Pool = struct {
     const groups_max = peregrine.api_limits.groups_max;
     const ahead_max = Seat.ahead_max;
     const spare_max = peregrine.api_limits.spare_offers_max;
+    const offer_retry_ms = peregrine.api_limits.offer_retry_ms;
 
     /// `manner.join_socket` is the pool's from now on.
     pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, manner: Manner) !*Pool {
@@ -273,6 +277,7 @@ pub const Pool = struct {
         // A request has come since, out of bytes that its connection had sent before.
         if (pool.dispatched != pool.arrivals) return 0;
         var ms = pool.outcasts.patience(pool.worker.clock.now, wanted_ms);
+        if (pool.is_stalled) ms = shorter(ms, offer_retry_ms);
         if (pool.depot) |depot| if (depot.rest(pool.worker.clock.now)) |wait_ms| {
             ms = shorter(ms, @intCast(wait_ms));
         };
@@ -660,6 +665,7 @@ pub const Pool = struct {
             }
             if (pool.give(offer, seat)) given |= bit(seat) else full |= bit(seat);
         };
+        pool.is_stalled = full != 0;
         for (pool.places()) |place| if (place) |seat| if (given & bit(seat) != 0) seat.end.publish();
     }
 

@@ -784,6 +784,9 @@ pub const api_limits = struct {
     /// An offer goes to another interpreter after this time in which its interpreter did not move: some
     /// switches between processes, and less than a client notices.
     pub const offer_still_ms: u64 = 2;
+    /// When a request that could not be given to an interpreter with time is offered again: memory and
+    /// descriptors are mostly there again within a few requests.
+    pub const offer_retry_ms: i32 = 50;
     /// An answer waits for this time for that of the request behind it in the same pipeline: an interpreter
     /// gives many short answers in it, and no client notices.
     pub const withhold_ms: u64 = 2;
