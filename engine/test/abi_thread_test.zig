@@ -490,6 +490,50 @@ test "draining lets exchanges end, cutting does not" {
     _ = try other.wait(.stopped);
 }
 
+test "lines of the access log that the program does not read take no more memory than they may" {
+    const bytes_max = 64 * 1024;
+    const config = abi.peregrine_config_new().?;
+    defer abi.peregrine_config_free(config);
+    try testing.expectEqual(Code.ok, abi.peregrine_config_set(config, "access_log_bytes", bytes_max));
+    const handle = abi.peregrine_worker_new(config).?;
+    defer abi.peregrine_worker_free(handle);
+    try testing.expectEqual(Code.ok, abi.peregrine_use_thread(handle));
+    // The engine answers by itself.
+    try testing.expectEqual(Code.ok, abi.serving.peregrine_redirect_to_https(handle, 443));
+    const log: types.AccessLog = .{ .size = @sizeOf(types.AccessLog) };
+    try testing.expectEqual(Code.ok, abi.peregrine_access_log_open(handle, @ptrCast(&log)));
+    var server: Server = .{ .handle = handle, .port = try listen(handle) };
+    try testing.expectEqual(0, (try server.poll(0)).len);
+    const client = try server.connect();
+    try say(client, get);
+    var bytes: [64 * 1024]u8 = undefined;
+    const answer_len = (try loopback.receive(client, &bytes)).len;
+    const together = 100;
+    const requests: [together * get.len]u8 = @bitCast(@as([together][get.len]u8, @splat(get.*)));
+    for (0..200) |_| {
+        try loopback.send(client, &requests);
+        var left = together * answer_len;
+        while (left > 0) left -= (try loopback.receive(client, bytes[0..@min(left, bytes.len)])).len;
+    }
+    _ = c.close(client);
+    abi.peregrine_drain(handle);
+    var lines_len: usize = 0;
+    var is_told = false;
+    var is_over = false;
+    while (!is_over) for (try server.poll(1000)) |event| switch (event.kind) {
+        .lines => lines_len += event.len,
+        .notice => if (std.mem.find(u8, event.bytes[0..event.len], "dropped") != null) {
+            is_told = true;
+        },
+        .stopped => is_over = true,
+        else => {},
+    };
+    // A full ring, what waits for room there, and what is yet to be handed over.
+    const ring_bytes = abi.spoken.ring.bytes_min;
+    try testing.expect(lines_len > bytes_max and lines_len < ring_bytes + 4 * bytes_max);
+    try testing.expect(is_told);
+}
+
 test "the ring pair of a program that writes garbage into it ends, and the engine goes on" {
     var server: Server = try .start();
     defer server.stop();

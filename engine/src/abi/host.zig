@@ -155,7 +155,11 @@ pub const Host = struct {
 
     /// Like `waiting`, without the events for interpreters.
     pub fn hasGathered(host: *const Host) bool {
-        if (host.batches[host.side].events.items.len == 0) return false;
+        return host.gatheredCount() > 0 and host.isTaking();
+    }
+
+    /// Whether C has, or finds in its ring, all events that were handed over.
+    pub fn isTaking(host: *const Host) bool {
         return host.link == null or !host.isLinkFull();
     }
 

@@ -54,6 +54,8 @@
 //!         after drain() or cut(): nothing is left
 //!     fn lines(host, worker, []const u8) void (optional)
 //!         access log lines, if the log's target is the host
+//!     fn isTaking(host) bool (optional)
+//!         whether it has taken what it was told before
 //!     fn relieve(host) bool (optional)
 //!         much memory is free, which the system may have back; false: ask again, somewhat later
 //!     fn patience(host, wanted_ms) i32 (optional)

@@ -189,7 +189,8 @@ pub fn Access(comptime W: type) type {
         pub fn settleAccessLog(w: *W) void {
             const log = if (w.access) |*log| log else return;
             log.announce();
-            handOver(w, log);
+            // Here the bytes of lines are bounded, and with a host that does not read them they are not.
+            if (!@hasDecl(W.HostType, "isTaking") or w.host.isTaking()) handOver(w, log);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             const news = log.newsWhenDue(w.clock.now, &buffer) orelse return;
             w.host.notice(w, null, .warn, news);
