@@ -18,8 +18,15 @@ const Server = struct {
     rest: []const Event = &.{},
 
     fn start() !Server {
+        return startWith(&.{});
+    }
+
+    fn startWith(limits: []const struct { [*:0]const u8, i64 }) !Server {
         const config = abi.peregrine_config_new().?;
         defer abi.peregrine_config_free(config);
+        for (limits) |limit| {
+            try testing.expectEqual(Code.ok, abi.peregrine_config_set(config, limit[0], limit[1]));
+        }
         const handle = abi.peregrine_worker_new(config).?;
         errdefer abi.peregrine_worker_free(handle);
         try testing.expectEqual(Code.ok, abi.peregrine_use_thread(handle));
@@ -488,6 +495,19 @@ test "draining lets exchanges end, cutting does not" {
     abi.peregrine_cut(other.handle);
     try testing.expectEqual(open, (try other.wait(.aborted)).ticket);
     _ = try other.wait(.stopped);
+}
+
+test "a program whose head is kept hears of room, though nothing leaves before it says more" {
+    var server: Server = try .startWith(&.{ .{ "write_high_bytes", 1 }, .{ "write_low_bytes", 1 } });
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const ticket = try server.ask(client, get);
+    try testing.expectEqual(Code.ok, abi.peregrine_keep_head(server.handle, ticket, 1));
+    try testing.expectEqual(Code.blocked, respond(&server, ticket, "", types.RespondFlag.hold));
+    try testing.expectEqual(ticket, (try server.wait(.drained)).ticket);
+    try testing.expect(abi.peregrine_write(server.handle, ticket, "end", 3, types.RespondFlag.end) >= 0);
+    try expectHeard(client, "\r\n\r\nend");
 }
 
 test "lines of the access log that the program does not read take no more memory than they may" {

@@ -234,6 +234,8 @@ pub fn Output(comptime W: type) type {
             if (!exchange.endsWithFile() and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
+            // Nothing leaves before the host has said more.
+            if (exchange.keepsHead()) return .accepted;
             exchange.above_high = true;
             return .blocked;
         }
