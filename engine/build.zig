@@ -361,6 +361,7 @@ fn ringsSimulation(
     module.error_tracing = true;
     module.addImport("platform", abi.import_table.get("platform").?);
     module.addImport("abi", abi);
+    module.addImport("hub", layers.hub);
     return runOf(b, addTest(b, "rings-sim", module, filters));
 }
 

@@ -949,6 +949,32 @@ pub const Delivery = struct {
         return false;
     }
 
+    /// Asserts what always holds between two rounds. Looks at every exchange: for tests.
+    pub fn invariants(delivery: *Delivery) void {
+        var subscribers: u32 = 0;
+        var orphans: u32 = 0;
+        var held: u32 = 0;
+        var held_bytes: usize = 0;
+        var ready: usize = 0;
+        var it = delivery.worker.exchanges.iterator();
+        while (it.next()) |exchange| switch (Claim.of(exchange)) {
+            .subscribed => |subscriber| {
+                assert(subscriber.ticket == exchange.ticket and subscriber.delivery == delivery);
+                subscribers += 1;
+                orphans += @intFromBool(subscriber.host == null);
+                held += @intFromBool(subscriber.held != .no);
+                ready += @intFromBool(subscriber.is_ready);
+                if (subscriber.held.unsent()) |response| held_bytes += response.bytes.len;
+            },
+            else => {},
+        };
+        assert(subscribers == delivery.subscribers and orphans == delivery.orphans);
+        assert(held == delivery.held and held_bytes == delivery.held_bytes);
+        assert(ready == delivery.ready.len());
+        if (delivery.is_lone) assert(delivery.lone_account.asked == delivery.asked.count());
+        delivery.node.invariants();
+    }
+
     /// Sends responses whose time is over. An exchange that ends may end others, which are on the same
     /// connection.
     fn expire(delivery: *Delivery) void {

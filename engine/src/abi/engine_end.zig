@@ -218,6 +218,8 @@ pub const EngineEnd = struct {
         if (end.given_up.load(.monotonic) == 0) return;
         const ticket = end.given_up.swap(0, .acquire);
         const exchange = end.worker.find(@fromBackingInt(ticket)) orelse return;
+        // The application has left the response to the engine before it came to a stop.
+        if (end.delivery) |delivery| if (delivery.holds(exchange)) return;
         unanswered.fail(end.worker, exchange, 504, "The application takes too long.\n");
     }
 
@@ -875,6 +877,7 @@ pub const EngineEnd = struct {
             const event = &end.host.taken()[end.link.delivered];
             assert(large.sent < encoded_event.size(event, Batch.factsOf(event)));
         }
+        if (end.delivery) |delivery| delivery.invariants();
         var it = end.worker.exchanges.iterator();
         while (it.next()) |exchange| {
             if (!exchange.isHeard() or exchange.isEnded()) continue;

@@ -951,6 +951,7 @@ pub const Pool = struct {
             seat.end.events.invariants();
         };
         for (0..pool.queues()) |at| pool.queueAt(at).invariants();
+        if (pool.delivery) |delivery| delivery.invariants();
         assert(pool.waiting() == found and pool.spare.count <= spare_max);
     }
 };

@@ -10,6 +10,7 @@
 
 const std = @import("std");
 const io = @import("io.zig");
+const polling = @import("polling.zig");
 const sys = @import("sys.zig");
 const Link = @import("sim/link.zig").Link;
 const Pipe = @import("sim/link.zig").Pipe;
@@ -50,6 +51,9 @@ pub const Sim = struct {
     woken_due: bool = false,
     /// Plays the time that a wait takes; null: no time passes.
     waiter: ?*const Waiter = null,
+    /// Descriptors of the system that are watched beside the network, in tests that have some; null: none
+    /// can be.
+    foreign: ?std.ArrayList(sys.Fd) = null,
 
     /// For simulations that play threads, too: called before each wait, which it ends by returning,
     /// and with each `wake`.
@@ -125,6 +129,7 @@ pub const Sim = struct {
         self.slots.deinit(self.gpa);
         self.listeners.deinit(self.gpa);
         self.agenda.deinit(self.gpa);
+        if (self.foreign) |*list| list.deinit(self.gpa);
         self.gpa.free(self.buffer);
         self.* = undefined;
     }
@@ -185,7 +190,7 @@ pub const Sim = struct {
         for (self.listeners.items) |*listener| {
             if (listener.state == .watched and listener.backlog.items.len > 0) return true;
         }
-        return self.woken_due;
+        return self.woken_due or self.hasForeign();
     }
 
     // ---- Listeners
@@ -488,11 +493,15 @@ pub const Sim = struct {
         return 0;
     }
 
-    pub fn watchForeign(_: *Sim, _: i32) error{Unsupported}!void {
-        return error.Unsupported;
+    pub fn watchForeign(self: *Sim, foreign: sys.Fd) error{ OutOfMemory, Unsupported }!void {
+        const list = if (self.foreign) |*list| list else return error.Unsupported;
+        try list.append(self.gpa, foreign);
     }
 
-    pub fn unwatchForeign(_: *Sim, _: i32) void {}
+    pub fn unwatchForeign(self: *Sim, foreign: sys.Fd) void {
+        const list = if (self.foreign) |*list| list else return;
+        _ = list.swapRemove(std.mem.findScalar(sys.Fd, list.items, foreign).?);
+    }
 
     pub fn watchLoop(_: *Sim, _: i32, _: ?u64) error{Unsupported}!void {
         return error.Unsupported;
@@ -500,12 +509,18 @@ pub const Sim = struct {
 
     pub fn unwatchLoop(_: *Sim, _: i32) void {}
 
-    pub fn takeForeign(_: *Sim) bool {
-        return false;
+    /// As long as a watched descriptor is readable.
+    pub fn takeForeign(self: *Sim) bool {
+        return self.hasForeign();
     }
 
-    pub fn hasForeign(_: *const Sim) bool {
-        return false;
+    pub fn hasForeign(self: *const Sim) bool {
+        const list = self.foreign orelse return false;
+        return for (list.items) |foreign| {
+            var polls = [_]polling.Poll{.read(foreign)};
+            polling.wait(&polls, 0);
+            if (polls[0].isReadable()) break true;
+        } else false;
     }
 
     /// The simulation has no descriptor to watch; see `readable`.

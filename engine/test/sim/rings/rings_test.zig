@@ -5,6 +5,7 @@
 //! PEREGRINE_SEED_FIRST from which on; script/test takes others each day.
 const std = @import("std");
 const abi = @import("abi");
+const held = @import("held.zig");
 const history = @import("history.zig");
 const script_file = @import("script.zig");
 const Script = script_file.Script;
@@ -19,17 +20,33 @@ fn number(name: []const u8) !?u64 {
 }
 
 test "every history ends as it should, and as it does without a thread" {
-    const only = try number("PEREGRINE_SEED");
-    const first = only orelse try number("PEREGRINE_SEED_FIRST") orelse 0;
-    const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse seeds_default;
-    for (first..first + count) |seed| both(seed) catch |err| {
+    const seeds: Seeds = try .wanted();
+    for (seeds.first..seeds.first + seeds.count) |seed| both(seed) catch |err| {
+        seeds.tell(seed, err);
+        return err;
+    };
+}
+
+/// The numbers of the histories that are run.
+const Seeds = struct {
+    first: u64,
+    count: u64,
+
+    fn wanted() !Seeds {
+        if (try number("PEREGRINE_SEED")) |only| return .{ .first = only, .count = 1 };
+        return .{
+            .first = try number("PEREGRINE_SEED_FIRST") orelse 0,
+            .count = try number("PEREGRINE_SEEDS") orelse seeds_default,
+        };
+    }
+
+    fn tell(_: Seeds, seed: u64, err: anyerror) void {
         std.debug.print(
             "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim-rings 0 replays it\n",
             .{ seed, err, seed },
         );
-        return err;
-    };
-}
+    }
+};
 
 fn both(seed: u64) !void {
     var behind = try history.run(seed, .ring_pair);
@@ -38,6 +55,16 @@ fn both(seed: u64) !void {
     defer inside.deinit();
     if (!behind.calm) return;
     for (behind.records, inside.records) |*one, *other| try one.expectSame(other);
+}
+
+test "responses that the engine holds end as they should, whatever clients, the hub and a stop do" {
+    const seeds: Seeds = try .wanted();
+    var entries: usize = 0;
+    for (seeds.first..seeds.first + seeds.count) |seed| held.run(seed, &entries) catch |err| {
+        seeds.tell(seed, err);
+        return err;
+    };
+    if (seeds.count >= seeds_default) try testing.expect(entries > seeds.count);
 }
 
 // Findings of the random histories, as scripts.
