@@ -1858,7 +1858,33 @@ const History = struct {
         asks: ?u32 = null,
     };
 
-    const Request = struct { ticket: types.Ticket, number: u32, is_taken: bool };
+    const Request = struct {
+        ticket: types.Ticket,
+        number: u32,
+        is_taken: bool,
+        /// The body, which stays as it is until the interpreter polls again.
+        body: []const u8,
+
+        fn expectBody(request: *const Request) !void {
+            try testing.expectEqual(bodyLen(request.number), request.body.len);
+            const byte = [1]u8{bodyByte(request.number)};
+            try testing.expectEqual(null, std.mem.findNone(u8, request.body, &byte));
+        }
+    };
+
+    /// Bodies that go in a record, that lie in the depot, and that do so in more than one place.
+    fn bodyLen(number: u32) usize {
+        return ([_]usize{ 0, 0, 0, 100, 20_000, 40_000, 200_000 })[number % 7];
+    }
+
+    fn bodyByte(number: u32) u8 {
+        return @intCast('a' + number % 26);
+    }
+
+    /// Whether the answer is long, so that it lies in the annex of its interpreter until its client takes it.
+    fn isLong(number: u32) bool {
+        return number % 5 == 0;
+    }
 
     const Place = struct {
         handle: ?*abi.Handle = null,
@@ -1902,10 +1928,14 @@ const History = struct {
     fn ask(history: *History, visitor: *Visitor) !void {
         if (visitor.asks != null or history.count == requests_max) return;
         if (visitor.client == null) visitor.client = try history.engine.connect();
-        var text: [64]u8 = undefined;
+        var text: [100]u8 = undefined;
         const number = history.count;
-        const asked = try std.fmt.bufPrint(&text, "GET /{d} HTTP/1.1\r\nHost: h\r\n\r\n", .{number});
-        try visitor.client.?.say(asked);
+        const len = bodyLen(number);
+        const head = "POST /{d} HTTP/1.1\r\nHost: h\r\nContent-Length: {d}\r\n\r\n";
+        try visitor.client.?.say(try std.fmt.bufPrint(&text, head, .{ number, len }));
+        var body: [200_000]u8 = undefined;
+        @memset(body[0..len], bodyByte(number));
+        try visitor.client.?.say(body[0..len]);
         visitor.asks = number;
         history.count += 1;
     }
@@ -1916,7 +1946,7 @@ const History = struct {
         var text: [16]u8 = undefined;
         const client = &visitor.client.?;
         switch (history.fates[number]) {
-            .answered => {
+            .answered => if (isLong(number)) try client.expectLong(&long) else {
                 const wanted = try std.fmt.bufPrint(&text, "\r\n\r\n{d}", .{number});
                 try client.expect("200", wanted);
             },
@@ -1952,7 +1982,12 @@ const History = struct {
             const path = head.text[head.path.at + 1 ..][0 .. head.path.len - 1];
             const number = try std.fmt.parseInt(u32, path, 10);
             try testing.expect(number < history.count and place.len < place.has.len);
-            place.has[place.len] = .{ .ticket = event.ticket, .number = number, .is_taken = false };
+            place.has[place.len] = .{
+                .ticket = event.ticket,
+                .number = number,
+                .is_taken = false,
+                .body = event.bytes[0..event.len],
+            };
             place.len += 1;
         };
     }
@@ -2020,8 +2055,10 @@ const History = struct {
             if (request.is_taken) break index;
         } else return;
         const request = place.remove(at);
+        try request.expectBody();
         var text: [16]u8 = undefined;
-        const body = try std.fmt.bufPrint(&text, "{d}", .{request.number});
+        const number = try std.fmt.bufPrint(&text, "{d}", .{request.number});
+        const body: []const u8 = if (isLong(request.number)) &long else number;
         var application: Application = .{ .handle = place.handle.? };
         const code = application.respond(request.ticket, body, types.RespondFlag.end);
         const fate = &history.fates[request.number];

@@ -44,6 +44,8 @@ pub const Application = struct {
     jobs: std.ArrayList(*Job) = .empty,
     /// Tickets of exchanges that have ended.
     buried: std.ArrayList(types.Ticket) = .empty,
+    /// The bytes of the events that were polled last.
+    shown: std.ArrayList(Shown) = .empty,
     polls: usize = 0,
     polled_nothing: bool = false,
     /// Nothing more will come: it drains the worker and ends.
@@ -56,7 +58,10 @@ pub const Application = struct {
     lines: usize = 0,
     failure: ?anyerror = null,
 
+    const Shown = struct { bytes: []const u8, hash: u64 };
+
     pub fn deinit(application: *Application) void {
+        application.shown.deinit(application.gpa);
         for (application.jobs.items) |job| application.free(job);
         application.jobs.deinit(application.gpa);
         application.buried.deinit(application.gpa);
@@ -81,7 +86,10 @@ pub const Application = struct {
             if (application.manners.leaves_at) |at| if (application.polls >= at) return;
             const events = try application.poll();
             // The jobs' pointers in the events of the next poll would dangle.
-            for (events) |*event| try application.take(event);
+            for (events) |*event| {
+                try application.noteShown(event);
+                try application.take(event);
+            }
             for (application.jobs.items) |job| job.pause -|= 1;
             try application.letSpeak();
             application.speech.takeBack();
@@ -95,7 +103,24 @@ pub const Application = struct {
                 application.cut = true;
                 abi.peregrine_cut(application.handle);
             }
+            try application.checkShown();
         }
+    }
+
+    fn noteShown(application: *Application, event: *const types.Event) !void {
+        const head = if (event.request) |request| request.text[0..request.text_len] else "";
+        for ([_][]const u8{ event.bytes[0..event.len], head }) |bytes| if (bytes.len > 0) {
+            const hash = std.hash.Wyhash.hash(0, bytes);
+            try application.shown.append(application.gpa, .{ .bytes = bytes, .hash = hash });
+        };
+    }
+
+    /// Until the next poll the bytes of events stay as they are, whatever the engine does meanwhile.
+    fn checkShown(application: *Application) !void {
+        for (application.shown.items) |*shown| {
+            if (std.hash.Wyhash.hash(0, shown.bytes) != shown.hash) return error.EventHasChanged;
+        }
+        application.shown.clearRetainingCapacity();
     }
 
     fn chance(application: *Application, percent: u8) bool {
@@ -206,6 +231,7 @@ pub const Application = struct {
     fn hearBody(_: *Application, job: *Job, event: *const types.Event) !void {
         const record = job.record;
         try record.heard.appendSlice(record.gpa, event.bytes[0..event.len]);
+        if (event.request) |request| if (request.body_fd >= 0) try readFile(record, request);
         for (record.heard.items, 0..) |byte, at| {
             if (byte != @as(u8, @intCast('a' + (record.id * 7 + at) % 26))) return error.WrongBody;
         }
@@ -220,6 +246,13 @@ pub const Application = struct {
             }
         }
         if (event.kind == .body and job.waits == .body) job.waits = .nothing;
+    }
+
+    /// A whole body that the engine has put into a file.
+    fn readFile(record: *Record, request: *const types.Request) !void {
+        const space = try record.heard.addManyAsSlice(record.gpa, @intCast(request.body_length));
+        const len = std.os.linux.pread(request.body_fd, space.ptr, space.len, 0);
+        if (len != space.len) return error.BodyCutShort;
     }
 
     fn hearMessage(_: *Application, job: *Job, event: *const types.Event) !void {

@@ -46,6 +46,8 @@ pub fn checkEmpty(pair: *Child) !void {
     // Ended, or refused before it was taken.
     for (pair.slots.list[0..64]) |*slot| try expect(0, if (slot.word.raw & 3 == 3) 0 else slot.word.raw);
     try expect(null, engine.large);
+    try expect(0, engine.borrowed.count);
+    if (engine.depot) |depot| try expect(engine.lent.count, depot.units.taken.count());
     try expect(null, application.returned);
 }
 

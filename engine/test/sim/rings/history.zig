@@ -42,6 +42,8 @@ pub const Scene = struct {
     write_high: i64,
     receive: i64,
     round: i64,
+    /// The application wants whole bodies of requests: in memory up to so many bytes, in files beyond.
+    whole: ?i64,
 
     pub fn draw(seed: u64, random: std.Random) Scene {
         const rough = random.uintLessThan(u8, 3) == 0;
@@ -80,6 +82,7 @@ pub const Scene = struct {
             .write_high = ([_]i64{ 8_000, 64_000 })[random.uintLessThan(usize, 2)],
             .receive = ([_]i64{ 4096, 64 * 1024 })[random.uintLessThan(usize, 2)],
             .round = ([_]i64{ 4096, 20_000, 1 << 20 })[random.uintLessThan(usize, 3)],
+            .whole = ([_]?i64{ null, 50_000, 1 << 20 })[random.weightedIndex(u8, &.{ 2, 1, 2 })],
         };
     }
 
@@ -100,6 +103,8 @@ pub const Scene = struct {
             .{ "pipeline_pass_max", 3 },
         };
         inline for (limits) |limit| try expectOk(abi.peregrine_config_set(made, limit[0], limit[1]));
+        const whole = scene.whole orelse 1 << 20;
+        try expectOk(abi.peregrine_config_set(made, "body_memory_bytes_max", whole));
         if (scene.jump_ms == 0) inline for (.{ "idle_ms", "body_ms", "write_ms" }) |name| {
             try expectOk(abi.peregrine_config_set(made, name, 0));
         };
@@ -350,6 +355,10 @@ pub fn run(seed: u64, placement: Placement) !Outcome {
     try world.schedule.init(gpa, random, scene.character, &sim.now_ms);
     world.schedule.between_rounds = World.betweenRounds;
     world.schedule.between_context = &world;
+    const route: types.Route = .{ .size = @sizeOf(types.Route), .flags = types.RouteFlag.whole_body };
+    if (scene.whole != null) {
+        try testing.expectEqual(1, abi.serving.peregrine_add_route(handle, @ptrCast(&route)));
+    }
     if (placement == .ring_pair) try expectOk(abi.peregrine_use_thread(handle));
     const listener = abi.peregrine_listen(handle, "127.0.0.1", 80, 16, 0);
     try testing.expectEqual(0, listener);
