@@ -353,29 +353,7 @@ const Application = struct {
             _ = application.respond(event.ticket, "begun", 0);
             _ = abi.peregrine_flush(handle, event.ticket);
             return;
-        } else if (std.mem.eql(u8, path, "/file")) {
-            const fields = [_]@import("peregrine").Field{.init("Content-Length", "9")};
-            const response: types.Response = .{
-                .size = @sizeOf(types.Response),
-                .status = 200,
-                .fields = &fields,
-                .field_count = 1,
-            };
-            _ = abi.peregrine_respond(handle, event.ticket, @ptrCast(&response));
-            _ = abi.peregrine_write_file(handle, event.ticket, application.file, 0, 9);
-            return;
-        } else if (std.mem.eql(u8, path, "/beyond/length")) {
-            return application.sendBeyond(event.ticket, 0, std.math.maxInt(u64));
-        } else if (std.mem.eql(u8, path, "/beyond/offset")) {
-            return application.sendBeyond(event.ticket, std.math.maxInt(u64) - 5, 1);
-        } else if (std.mem.eql(u8, path, "/gate")) {
-            // What is sent in place of a file is a socket.
-            _ = application.respond(event.ticket, "begun", 0);
-            assert(handle.home.joined.sendFile(application.gate));
-            return application.say(event.ticket, .{ .file = .{ .fd = -1, .offset = 0, .length = 9 } });
-        } else if (std.mem.eql(u8, path, "/far")) {
-            _ = application.respond(event.ticket, "far ", 0);
-            _ = abi.peregrine_write_file(handle, event.ticket, application.file, std.math.maxInt(u64), -1);
+        } else if (application.sendsFile(event.ticket, path)) {
             return;
         } else if (std.mem.eql(u8, path, "/shortage")) {
             _ = Shortage.begin() catch die();
@@ -423,6 +401,36 @@ const Application = struct {
         var text: [32]u8 = undefined;
         const pid = std.fmt.bufPrint(&text, "pid {d}", .{c.getpid()}) catch unreachable;
         _ = application.respond(event.ticket, pid, types.RespondFlag.end);
+    }
+
+    /// Answers with a file, if the path says so.
+    fn sendsFile(application: *Application, ticket: types.Ticket, path: []const u8) bool {
+        const handle = application.handle;
+        const is_far = std.mem.eql(u8, path, "/far");
+        if (is_far or std.mem.eql(u8, path, "/file")) {
+            const fields = [_]@import("peregrine").Field{.init("Content-Length", "9")};
+            const response: types.Response = .{
+                .size = @sizeOf(types.Response),
+                .status = 200,
+                .fields = &fields,
+                .field_count = 1,
+                .body = "far away.",
+                .body_len = if (is_far) 9 else 0,
+            };
+            const offset: u64 = if (is_far) std.math.maxInt(u64) else 0;
+            _ = abi.peregrine_respond(handle, ticket, @ptrCast(&response));
+            _ = abi.peregrine_write_file(handle, ticket, application.file, offset, -1);
+        } else if (std.mem.eql(u8, path, "/beyond/length")) {
+            application.sendBeyond(ticket, 0, std.math.maxInt(u64));
+        } else if (std.mem.eql(u8, path, "/beyond/offset")) {
+            application.sendBeyond(ticket, std.math.maxInt(u64) - 5, 1);
+        } else if (std.mem.eql(u8, path, "/gate")) {
+            // What is sent in place of a file is a socket.
+            _ = application.respond(ticket, "begun", 0);
+            assert(handle.home.joined.sendFile(application.gate));
+            application.say(ticket, .{ .file = .{ .fd = -1, .offset = 0, .length = 9 } });
+        } else return false;
+        return true;
     }
 
     /// A head that is longer than the engine keeps back, and content in the annex, for a client that is gone.
@@ -1084,7 +1092,7 @@ test "a range that no file has shuts its interpreter out, and ends no engine" {
     var client = try engine.connect();
     defer client.close();
     try client.get("/far");
-    try client.expect("200", "\r\n\r\n4\r\nfar \r\n0\r\n\r\n");
+    try client.expect("200", "\r\n\r\nfar away.");
     try engine.expectInterpreters(1);
     try honest.kill();
     try engine.expectInterpreters(0);
