@@ -80,6 +80,7 @@ sub daemonize {
     die "Cannot go to the background: $!\n" if !defined $pid;
     if ($pid) {
         close $writer;
+        local $/ = "\n";    # plackup has loaded the application
         my $line = readline $reader;
         waitpid $pid, 0;
         POSIX::_exit(defined $line ? 0 : 1);

@@ -80,11 +80,28 @@ sub words {
     return map { [@$_] } @WORDS;
 }
 
+# Options by name. The values of an option that may be given several times are a list; of others the last one
+# counts, as of `listen`, which plackup gives in any case.
+sub gathered {
+    my (@pairs) = @_;
+    my (%values, %count);
+    while (my ($name, $value) = splice @pairs, 0, 2) {
+        my $option = PAGI::Server::Options::find($name);
+        if ($option && $option->{many} && $name ne 'listen' && $count{$name}++) {
+            my ($before, $more) = map { ref eq 'ARRAY' ? $_ : [$_] } $values{$name}, $value;
+            $value = [ @$before, @$more ];
+        }
+        $values{$name} = $value;
+    }
+    return %values;
+}
+
 sub of_server {
     my (%given) = @_;
     my %options;
     _place(\%options, \%given);
-    for my $name (sort keys %given) {
+    # A word that sets several options comes first: what is said of one of them counts.
+    for my $name (sort { @{ $WORDS{$b} || [] } <=> @{ $WORDS{$a} || [] } || $a cmp $b } keys %given) {
         $given{$name} = _lonely($name) if !defined $given{$name};
         next                           if !defined $given{$name};
         _complain_of_next_word($name, $given{$name});
@@ -116,6 +133,8 @@ sub _place {
     my ($options, $given) = @_;
     my $listen = delete $given->{listen};
     my ($host, $port) = delete @{$given}{qw(host port)};
+    # An IPv6 address lacks its brackets there.
+    undef $listen if ref $listen && ($host // '') =~ /\A[^\[].*:/ && "@$listen" eq "$host:$port";
     return if Peregrine::Inherited->are_expected && _is_plackups_own($listen, $host, $port);
     if (defined $listen && (ref $listen ? @$listen : 1)) {
         my @places = map { s/\A(?=:[0-9]+(?::ssl)?\z)/0.0.0.0/r } ref $listen ? @$listen : $listen;
@@ -145,6 +164,9 @@ sub _translated {
         return ref $targets[0] ? $targets[0]->($name, $value, $options) : map { $_ => $value } @targets;
     }
     return ($name => $value) if PAGI::Server::Options::is_known($name) && !$NOT_OURS{$name};
+    my $off = "disable_$name";    # plackup makes `X`, which is false, of --disable-X
+    return _translated($off, $value ? 0 : 1, $options)
+        if $value =~ /\A1?\z/ && ($WORDS{$off} || PAGI::Server::Options::is_known($off));
     my @known = grep { !$NOT_OURS{$_} } PAGI::Server::Options::names();
     die "there is no option '$name'" . Peregrine::Nearest::hint($name, @known, keys %WORDS) . "\n";
 }
@@ -168,6 +190,12 @@ Plack::Handler::Peregrine::Options - the words of plackup and of other handlers,
     );
 
 Options of L<Plack::Handler::Peregrine::Server>. Dies of an option that nobody knows.
+
+=head2 gathered
+
+    my %options = Plack::Handler::Peregrine::Options::gathered(static => '/a=a', static => '/b=b');
+
+The options that plackup has found, by name.
 
 =head2 words
 
