@@ -61,7 +61,7 @@ sub psgi {
     return sub {
         my $writer = $_[0]->([@head]);
         $writer->write($_) for @pieces;
-        $writer->close;
+        $writer->close if $env->{QUERY_STRING} ne 'drops';
     };
 }
 
@@ -181,6 +181,37 @@ subtest 'PAGI: each piece arrives when it was sent' => sub {
     $server->stop;
 };
 
+# The first body has more bytes than are coded at a time.
+subtest 'PAGI: an application that waits for none of its events' => sub {
+    my @pieces = ($long, 'then this', ', and the end');
+    my $app    = async sub {
+        my ($scope, $receive, $send) = @_;
+        die "no\n" if $scope->{type} ne 'http';
+        my %event = (type => 'http.response.body', more => 1);
+        $send->({
+            type    => 'http.response.start',
+            status  => 200,
+            headers => [ [ 'content-type', 'text/plain' ] ]
+        });
+        for my $piece (@pieces) {
+            $event{body} = $piece;
+            $send->(\%event);
+        }
+        await $send->({ type => 'http.response.body', body => '' });
+    };
+    for my $engine (qw(inline thread)) {
+        my $server = TestServer->start(app => $app, access_log => undef, compress => 1, engine => $engine);
+        for my $coding (qw(gzip identity)) {
+            my $got  = get($server->port, '/', "Accept-Encoding: $coding");
+            my $body = $coding eq 'gzip' ? gunzip($got->{body}) : $got->{body};
+            ok $body eq join('', @pieces), "$engine, $coding: the client gets them in their order"
+                or diag length($body), ' bytes: ', substr $body, 0, 80;
+        }
+        is $server->stop, 0, 'the server stops';
+        unlike $server->log, qr/lost/, '... and says nothing of lost Futures';
+    }
+};
+
 subtest 'PSGI' => sub {
     my $server = TestServer->start(%quiet, app => \&psgi, psgi => 1);
     my $port   = $server->port;
@@ -191,6 +222,7 @@ subtest 'PSGI' => sub {
             join('', @{ $RESPONSES{"/$_"} }[ 3 .. $#{ $RESPONSES{"/$_"} } ]), "$how, $_"
             for qw(text long pieces);
     }
+    is gunzip(ask($port, '/pieces?drops')->{body}), "first\nsecond\nthird\n", 'a writer that is not closed';
     $server->stop;
 };
 

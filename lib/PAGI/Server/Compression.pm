@@ -118,8 +118,8 @@ sub pagi {
         my ($scope, $receive, $send, @more) = @_;
         return $app->(@_) if $scope->{type} ne 'http';
         my $coding = $self->_wanted(_of_scope($scope));
-        my ($start, $coder, $passes);
-        my $own = sub {
+        my ($start, $coder, $passes, $last);
+        my $say = sub {
             my ($event) = @_;
             return $send->(@_) if $passes || !ref $event || reftype $event ne 'HASH';
             my $type = $event->{type} // '';
@@ -165,6 +165,20 @@ sub pagi {
                 or return Future->fail($@);
             return $send->({ %$start, headers => $headers })
                 ->then(sub { return $send->({ %$event, body => $bytes }) });
+        };
+        # An application need not wait for an event: the next one follows when all of it is sent.
+        my $own = sub {
+            my ($event, @rest) = @_;
+            if ($last && !$last->is_ready) {
+                my $kept = ref $event && reftype $event eq 'HASH' ? {%$event} : $event;
+                $last = $last->then(sub { return $say->($kept, @rest) })->retain;
+                return $last->without_cancel;
+            }
+            my $passed = $passes;
+            my $sent   = $say->(@_);
+            return $sent if $passed || $sent->is_ready;
+            $last = $sent->retain;
+            return $last->without_cancel;
         };
         return $app->($scope, $receive, $own, @more);
     };
@@ -319,9 +333,25 @@ sub write {    ## no critic
 
 sub close {    ## no critic
     my ($self) = @_;
-    my $coder = delete $self->{coder} or return;
+    return $self->_end ? $self->{writer}->close : ();
+}
+
+# Writes the end of what is coded; false if it was written before.
+sub _end {
+    my ($self) = @_;
+    my $coder = delete $self->{coder} or return 0;
     $self->{writer}->write($coder->code('', 1));
-    return $self->{writer}->close;
+    return 1;
+}
+
+# A writer that nobody holds any more is closed: by the server, which knows whether the application has died.
+sub DESTROY {
+    my ($self) = @_;
+    return if ${^GLOBAL_PHASE} eq 'DESTRUCT';
+    local $@;
+    # Expected: more than Content-Length promised, or another thing that a writer dies of.
+    eval { $self->_end; 1 } or return;
+    return;
 }
 
 sub poll_cb {
