@@ -128,6 +128,21 @@ subtest 'locations' => sub {
         for [ 'http://*:8080', ':8080,plain' ], [ 'http://[::]', '[::]:3000,plain' ],
         [ 'https://h:1?cert=/c&key=/k&ca=/a', 'h:1,cert=/c,key=/k,ca=/a' ],
         [ 'http+unix://%2Ftmp%2Fa.sock', 'unix:/tmp/a.sock' ], [ 'http://h?fd=3', 'fd:3,plain' ];
+    my $tls = 'h:1?cert=/c&key=/k&ca=/a';
+    is $place->("https://$tls&verify=$_->[0]"), "h:1,cert=/c,key=/k,ca=/a,verify=$_->[1]", "verify=$_->[0]"
+        for [ '0x00', 'none' ], [ '0x01', 'request' ], [ '0x02', 'none' ], [ '0x03', 'require' ],
+        [ '0x07', 'require' ];
+    my @warnings;
+    {
+        local $SIG{__WARN__} = sub { push @warnings, @_ };
+        is $place->("https://$tls&ciphers=x&version=TLSv1_2"), 'h:1,cert=/c,key=/k,ca=/a', 'other words';
+    }
+    like "@warnings", qr/'https:.*: ciphers does nothing here\n.*: version does nothing here\n\z/,
+        '... are named';
+    require Mojolicious::Command::peregrine;
+    my $words = sub { return join ' ', Mojolicious::Command::peregrine::_words(@_) };
+    is $words->('-l', 'http://*:1?reuse=1'), '--listen :1,plain --reuseport', '-l with reuse';
+    is $words->('-l', 'http://*:1'),         '--listen :1,plain',             '... and without';
     ok !eval { $place->('https://h') }, 'TLS needs a certificate';
 };
 

@@ -47,9 +47,7 @@ sub _words {
         my $word = shift @arguments;
         if ($word =~ /\A(?:-l|--listen)(?:=(.*))?\z/s) {
             my $place = $1 // shift @arguments // die "Option $word needs a location\n";
-            require Mojo::Server::Peregrine::Hypnotoad;
-            $place = Mojo::Server::Peregrine::Hypnotoad->place($place) if $place =~ m{\A[a-z+]+://};
-            push @words, '--listen', $place;
+            push @words, _listen($place);
         }
         elsif ($word =~ /\A(?:-p|--proxy)\z/) {
             $ENV{MOJO_REVERSE_PROXY}   = 1;
@@ -59,6 +57,14 @@ sub _words {
         else { push @words, $word }
     }
     return @words;
+}
+
+sub _listen {
+    my ($place) = @_;
+    return ('--listen', $place) if $place !~ m{\A[a-z+]+://};
+    require Mojo::Server::Peregrine::Hypnotoad;
+    my $settings = 'Mojo::Server::Peregrine::Hypnotoad';
+    return ('--listen', $settings->place($place), $settings->is_shared($place) ? '--reuseport' : ());
 }
 
 # The program `peregrine` beside this module, as it was built or installed.

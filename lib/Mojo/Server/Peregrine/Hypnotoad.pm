@@ -21,14 +21,23 @@ my %OPTION = (
     workers            => 'workers',
 );
 
+# The words for a client's certificate by the bits of `verify`, which are OpenSSL's: 1 asks for it, and 2
+# beside 1 refuses clients without.
+my @VERIFY = qw(none request none require);
+
 sub options {
     my ($class, $settings) = @_;
     my %options = map { $OPTION{$_} => "$settings->{$_}" } grep { defined $settings->{$_} } keys %OPTION;
     if (my $places = $settings->{listen}) {
         $options{listen}    = [ map { $class->place($_) } @$places ];
-        $options{reuseport} = 1 if grep { Mojo::URL->new($_)->query->param('reuse') } @$places;
+        $options{reuseport} = 1 if grep { $class->is_shared($_) } @$places;
     }
     return \%options;
+}
+
+sub is_shared {
+    my ($class, $location) = @_;
+    return Mojo::URL->new($location)->query->param('reuse') ? 1 : 0;
 }
 
 # A location of Mojo::Server::Daemon's in the words of the option `listen`.
@@ -45,8 +54,12 @@ sub place {
     return "$place,plain" if $kind eq 'http';
     die "hypnotoad: '$location' names no cert and key\n"
         if !defined $query->param('cert') || !defined $query->param('key');
+    warn "hypnotoad: '$location': $_ does nothing here\n"
+        for grep { defined $query->param($_) } qw(ciphers version);
+    my $verify = $query->param('verify');
     return join ',', $place,
-        map { "$_=" . $query->param($_) } grep { defined $query->param($_) } qw(cert key ca);
+        (map { "$_=" . $query->param($_) } grep { defined $query->param($_) } qw(cert key ca)),
+        defined $verify ? 'verify=' . $VERIFY[ hex($verify) & $#VERIFY ] : ();
 }
 
 # The attributes of the server, as an application's settings name them.
@@ -84,7 +97,7 @@ the configuration file of the server win.
     graceful_timeout     shutdown_timeout
     heartbeat_timeout    heartbeat_timeout
     keep_alive_timeout   timeout
-    listen               listen, and reuseport for ?reuse=1
+    listen               listen, and reuseport for ?reuse=1; ciphers and version do nothing
     pid_file             pid
     requests             max_keepalive_requests
     workers              workers
@@ -120,6 +133,10 @@ The defaults are those of this server: without C<listen> and C<workers> one proc
     my $place = Mojo::Server::Peregrine::Hypnotoad->place('http://*:8080');
 
 A location as L<Mojo::Server::Daemon> has it in the words of the option C<listen>.
+
+=head2 is_shared
+
+    my $has_reuse = Mojo::Server::Peregrine::Hypnotoad->is_shared('http://*:8080?reuse=1');
 
 =head2 attributes
 
