@@ -100,10 +100,10 @@ pub const Config = struct {
     /// a quarter likewise.
     mount_publications_max: u32 = 4_096,
     mount_publications_bytes_max: u64 = 16 * 1024 * 1024,
-    /// With Redis: bytes that the topics of a confined mount take there, those of all machines together: four
-    /// times what a hub keeps of all topics.
-    mount_redis_bytes_max: u64 = 256 * 1024 * 1024,
     mount_waits_max: u32 = 2_500,
+    /// Bytes that the topics of a confined mount take in Redis, those of all machines together: four times as
+    /// much as a hub keeps of all topics.
+    mount_redis_bytes_max: u64 = 256 * 1024 * 1024,
 
     /// Range and unit of a limit.
     pub const Rule = struct { min: u64 = 0, max: u64, unit: Unit };

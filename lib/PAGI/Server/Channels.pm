@@ -225,11 +225,15 @@ With L</Redis> each machine checks its own interpreters. Whoever speaks to Redis
 A hub has room for 1,000,000 subscriptions to topics of channels, of which an interpreter may have 250,000, as
 may all interpreters of a confined mount together. Such a mount has 25,000 topics with history at most. When
 there are 64 MiB of entries, the oldest go of the confined mount that has most, or of all other topics if
-these are more: no mount costs those that have less their history. When 256 MiB wait in the hub because
-interpreters read too slowly, one of them is cut, likewise of those for which most waits. Of an interpreter's
-calls 10,000 may be under way, with Redis 4,096 publications of 16 MiB, and 100 questions who is subscribed.
-Of the calls of all interpreters of a confined mount 25,000 may wait for answers of interpreters, with Redis
-4,096 publications of 16 MiB may be under way, and 125 questions. More fail with C<TooMany>.
+these are more: no mount costs those that have less their history. The engine, or an interpreter that reads
+without it, has copies of 256 MiB at most of the topics that its clients read; those that cost most go, and
+their readers that are behind or come back get a reset. When 256 MiB wait in the hub because interpreters
+read too slowly, one of them is cut, likewise of those for which most waits.
+
+Of an interpreter's calls 10,000 may be under way, with Redis 4,096 publications of 16 MiB, and 100 questions
+who is subscribed. Of the calls of all interpreters of a confined mount 25,000 may wait for answers of
+interpreters, with Redis 4,096 publications of 16 MiB may be under way, and 125 questions. More fail with
+C<TooMany>.
 
 Where the mounts of a server are so many that they could fill the hub, each confined one has an equal part of
 its room, less than these numbers: with five, a sixth of 1,000,000 subscriptions, of 100,000 topics with
