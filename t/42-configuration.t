@@ -286,6 +286,16 @@ SKIP: {
     }
 };
 
+subtest '--check names the line of a place that cannot be used' => sub {
+    for my $case ([ listen => '/no/such/socket' ], [ access_log => '/no/such/log' ]) {
+        my ($name, $value) = @$case;
+        my ($status, undef, $error) =
+            run_command('--check', '-c', write_file('lines.conf', "timeout = 5\n$name = $value\n"), $app);
+        is $status, 1, "$name: status 1";
+        like $error, qr{lines\.conf line 2: option '$name'.*No such file or directory}, '... and the line';
+    }
+};
+
 subtest 'completion' => sub {
     my ($status, $script) = run_command('--completion', 'bash');
     is($status, 0, 'there is a script for bash');

@@ -136,6 +136,13 @@ subtest 'pagi-server without an application' => sub {
     is get($server->port, '/s/small.txt')->{body}, 'small', 'with --static only that';
     is get($server->port, '/')->{status},          404,     '... and nothing else';
     $server->stop;
+    my $apps = File::Temp->newdir;
+    open my $out, '>', "$apps/app.psgi" or die $!;
+    close $out or die $!;
+    my ($status, undef, $said) = TestServer->finish('--check', '--chdir', "$apps");
+    is $status, 0, 'a folder with an application in it';
+    like $said, qr/one of them is app\.psgi, whose text clients get: 'pagi-server app\.psgi' runs it/,
+        '... of which nobody asks for the text';
 };
 
 sub named {

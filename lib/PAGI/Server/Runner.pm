@@ -237,6 +237,9 @@ sub _need_app {
     push @{ $self->{arguments} }, root => '.' if !defined $given{root};
     my $root = File::Spec->rel2abs($given{root} // '.');
     $self->_log->info("no application is named: serving the files of $root");
+    my ($file) = grep { -f "$root/$_" } qw(app.psgi app.pl);
+    $self->_log->warn("one of them is $file, whose text clients get: '${\$self->program} $file' runs it")
+        if defined $file;
     return;
 }
 
@@ -917,7 +920,7 @@ sub _check {
     push @lines, map { "# $_" } $check->facts;
     $self->_print(join("\n", @lines) . "\n");
     my @problems = $check->problems;
-    $self->_failed($self->program . ": $_") for @problems;
+    $self->_failed($self->program . ': ' . $self->_located($_)) for @problems;
     return @problems ? FAILED : OK;
 }
 
