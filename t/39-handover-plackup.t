@@ -20,29 +20,42 @@ sub write_app ($word) {
     return;
 }
 
-write_app('old');
-local $ENV{PERL5LIB} = join ':', @INC, $ENV{PERL5LIB} // ();
-my $port   = free_port();
-my @listen = ('--host', '127.0.0.1', '--port', $port);
-my $server = TestServer->spawn(qw(plackup -s Peregrine -E production --workers 1), @listen, "$home/app.psgi");
-my $said   = sub {
-    (eval { get($port, '/') } || { body => '' })->{body};
-};
-wait_for(sub { $said->() =~ /old/ }, 60);
-is($said->(), 'old ' . $server->pid, 'plackup serves, with a worker');
+my %ways = (
+    'with PERL5LIB' => sub { return (\@INC, 'plackup') },
+    'with -I'       => sub {
+        return ([], $^X, (map { "-I$_" } @INC), '-S', 'plackup');
+    },
+);
 
-write_app('new');
-$server->signal('USR2');
-wait_for(sub { $said->() =~ /new/ }, 60);
-my ($master) = $said->() =~ /\Anew (\d+)\z/;
-ok($master, 'after USR2 the new code serves at the same port') or diag $server->log;
-is($server->wait(60), 0, '... and the old program has left');
-if ($master) {
-    kill TERM => $master;
-    my $is_gone = sub {
-        return !eval { TestClient->new($port) }
+for my $way (sort keys %ways) {
+    subtest $way => sub {
+        my ($folders, @command) = $ways{$way}->();
+        local $ENV{PERL5LIB} = join ':', @$folders, $ENV{PERL5LIB} // ();
+        write_app('old');
+        my $port   = free_port();
+        my @listen = ('--host', '127.0.0.1', '--port', $port);
+        my $server =
+            TestServer->spawn(@command, qw(-s Peregrine -E production --workers 1), @listen,
+            "$home/app.psgi");
+        my $said = sub {
+            (eval { get($port, '/') } || { body => '' })->{body};
+        };
+        wait_for(sub { $said->() =~ /old/ }, 60);
+        is($said->(), 'old ' . $server->pid, 'plackup serves, with a worker');
+
+        write_app('new');
+        $server->signal('USR2');
+        wait_for(sub { $said->() =~ /new/ || $server->log =~ /Error: |cannot/ }, 60);
+        my ($master) = $said->() =~ /\Anew (\d+)\z/;
+        ok($master, 'after USR2 the new code serves at the same port') or diag $server->log;
+        return $server->stop if !$master;
+        is($server->wait(60), 0, '... and the old program has left');
+        kill TERM => $master;
+        my $is_gone = sub {
+            return !eval { TestClient->new($port) }
+        };
+        ok(wait_for($is_gone, 60), 'the new one ends when it is told');
     };
-    ok(wait_for($is_gone, 60), 'the new one ends when it is told');
 }
 
 done_testing;

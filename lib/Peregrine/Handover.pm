@@ -17,18 +17,30 @@ use constant VARIABLE => 'PEREGRINE_HANDOVER';
 # How this program was started, before anything may have changed its name or directory.
 my %STARTED = (
     program   => readlink('/proc/self/exe') // $^X,
-    words     => [ _words() ],
+    words     => _words(),
+    script    => [ $0, @ARGV ],
+    include   => [ grep { !ref } @INC ],
     directory => Cwd::getcwd(),
 );
 
+# Undef where they are not to be had.
 sub _words {
-    open my $in, '<', '/proc/self/cmdline' or return ($^X, $0, @ARGV);
+    open my $in, '<', '/proc/self/cmdline' or return undef;    ## no critic
     local $/;
     my @words = split /\0/, readline($in) // '', -1;
     pop @words;
     # An assignment to $0 overwrites the first of these words and empties the others: plackup assigns the name
     # of the file that it loads. Its @ARGV is as it was.
-    return @words && $words[0] ne $0 ? @words : ($^X, $0, @ARGV);
+    return @words && $words[0] ne $0 ? \@words : undef;
+}
+
+# The command line anew, with the folders that perl has beyond its usual ones: they may have been its -I.
+sub _new_words {
+    open my $out, '-|', $^X, '-e', 'print map { "$_\0" } @INC' or die "$^X: $!\n";
+    local $/;
+    my %usual = map { $_ => 1 } split /\0/, readline($out) // '';
+    close $out;
+    return ($^X, (map { "-I$_" } grep { !$usual{$_} } @{ $STARTED{include} }), @{ $STARTED{script} });
 }
 
 # ---- The old program ----------------------------------------------------------------------------
@@ -57,12 +69,13 @@ sub start {
     }
     if (!$pid) {
         eval {
+            chdir $STARTED{directory} or die "$STARTED{directory}: $!\n";
+            my @words = $STARTED{words} ? @{ $STARTED{words} } : _new_words();
             _inherit($_)
                 for $there->handle, @kept, map { $_->[0] } @{ $args{sockets} }, @{ $args{aside} || [] };
             %ENV = (%ENV, %service, VARIABLE, $value);
-            chdir $STARTED{directory} or die "$STARTED{directory}: $!\n";
             no warnings 'exec';
-            exec { $STARTED{program} } @{ $STARTED{words} } or die "$STARTED{program}: $!\n";
+            exec { $STARTED{program} } @words or die "$STARTED{program}: $!\n";
         };
         print STDERR "Error: $@";
         POSIX::_exit(127);
