@@ -632,6 +632,8 @@ fn addShared(
     if (!isHere(target)) {
         link.addArgs(&.{ "-target", target.query.zigTriple(b.graph.arena) catch @panic("OOM") });
     }
+    // No C is compiled: without the flag the compiler would make a runtime for its checks, in 20 s.
+    link.addArg("-fno-sanitize=undefined");
     link.addPrefixedFileArg("-Wl,--version-script=", b.path("include/peregrine.map"));
     link.addArg("-Wl,--whole-archive");
     link.addFileArg(library.getEmittedBin());

@@ -51,13 +51,14 @@ subtest 'zig build library' => sub {
     # With the flags of Makefile.PL, whose engine lies in Zig's cache.
     my ($flags) = slurp('Makefile') =~ /^ZIG_FLAGS = (.*)$/m;
     my $command = "'$zig' build library --release=safe $flags --prefix $place";
+    # The build asks pkg-config for OpenSSL: another answer would be another engine, which takes a minute.
+    delete local @ENV{qw(PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR)};
     is system("cd engine && $command >$log 2>&1 </dev/null"), 0, 'builds'
         or diag slurp($log);
     like qx(readelf -dW $place/lib/libperegrine.so.2), qr/\(SONAME\).*\[libperegrine\.so\.2\]/,
         'the same soname';
     is_deeply [ symbols("$place/lib/libperegrine.so.2") ], [ symbols($library) ],
         '... and the same functions';
-    delete local $ENV{PKG_CONFIG_SYSROOT_DIR};
     local $ENV{PKG_CONFIG_PATH} = "$place/lib/pkgconfig";
     serves('the line for what is installed', $installed, 'examples/c', "$place/lib");
 };
