@@ -261,4 +261,11 @@ subtest 'a log that nobody reads' => sub {
     is($server->stop, 0, 'the server ends well');
 };
 
+subtest 'an application that sets how Perl prints' => sub {
+    local ($\, $,) = ("end\n", 'comma');
+    open my $out, '>', \my $lines or die $!;
+    PAGI::Server::AccessLog::take($out, "line\n");
+    is $lines, "line\n", 'changes no line of a handle';
+};
+
 done_testing;

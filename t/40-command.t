@@ -259,6 +259,11 @@ subtest 'applications that do not load' => sub {
         'Broken');
     fails('a module without new', 1, qr/Error loading Plain: it has no method new/, @lib, 'Plain');
     fails('a bad module name', 1, qr/Invalid module name: My::-App/, 'My::-App');
+    my $load = 'my @all; while (open my $in, "<", "/dev/null") { push @all, $in }'
+        . ' PAGI::Server::AppLoader->load(app => shift)';
+    my @perl = ($^X, (map { "-I$_" } @INC), '-MPAGI::Server::AppLoader', '-e', $load, $file);
+    open my $said, '-|', 'sh', '-c', 'ulimit -n 64; exec "$@" 2>&1', 'sh', @perl or die "sh: $!";
+    is(join('', <$said>), "App file cannot be read: $file: Too many open files\n", 'no descriptor is left');
     my $home = getcwd();
     chdir $directory or die "$directory: $!";
     ok(!eval { PAGI::Server::AppLoader->load(app => 'My::App'); 1 },

@@ -265,6 +265,19 @@ subtest 'bytes of messages' => sub {
     is $@,                                          "on purpose\n", 'with its exception';
 };
 
+# An application may have set how Perl joins lists in strings.
+subtest 'several channels are excluded' => sub {
+    require PAGI::Server::Channels;
+    my %asked;
+    no warnings 'once';
+    local *Asked::ask = sub { (undef, undef, %asked) = @_; return Future->done(1) };
+    my $channels = PAGI::Server::Channels->new(bless({}, 'Asked'), 1, 'own');
+    my @names    = map { "channel$_" } 1 .. 3;
+    local $" = ',';
+    $channels->publish('topic', { type => 'x' }, exclude => \@names)->get;
+    is $asked{extra}, join(' ', @names), 'all of them';
+};
+
 done_testing;
 
 package Tied;

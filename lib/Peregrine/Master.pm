@@ -1099,6 +1099,7 @@ sub _private {
     my ($pid) = @_;
     open my $in, '<', "/proc/$pid/smaps_rollup" or return;
     my ($bytes, $lines) = (0, 0);
+    local $/ = "\n";    # an application that plackup has loaded here may have set it
     while (defined(my $line = readline $in)) {
         $bytes += 1024 * $1 if $line =~ /\APrivate_\w+:\s+([0-9]+) kB/ && ++$lines;
     }

@@ -106,6 +106,7 @@ sub is_terminal {
 
 sub take {
     my ($target, $lines) = @_;
+    local ($\, $,);    # which an application may have set for its own output
     if   (blessed $target && $target->can('print')) { $target->print($lines) }
     else                                            { print {$target} $lines }
     return;

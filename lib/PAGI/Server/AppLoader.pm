@@ -165,7 +165,9 @@ sub _from_file {
     my ($file) = @_;
     die "App file not found: $file\n"      if !-e $file;
     die "App file is a directory: $file\n" if -d _;
-    die "App file cannot be read: $file\n" if !-r _;
+    # `do` would give undef where there is no descriptor left, as for a file that gives it.
+    open my $in, '<', $file or die "App file cannot be read: $file: $!\n";
+    close $in;
     my $path  = File::Spec->rel2abs($file);
     my $do    = _in_own_package($path, 'sub { return do $_[0] }');
     my $value = do {

@@ -56,7 +56,8 @@ sub publish {
     $failed //= problem_with_name(channel => $_) for @excluded;
     return $failed if $failed;
     (my $bytes, $failed) = _encoded($message);
-    return $failed // $self->[NODE]->ask(publish => (name => $topic, bytes => $bytes, extra => "@excluded"));
+    return $failed
+        // $self->[NODE]->ask(publish => (name => $topic, bytes => $bytes, extra => join ' ', @excluded));
 }
 
 sub subscribe {

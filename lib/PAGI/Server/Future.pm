@@ -32,7 +32,7 @@ sub _is_plain {
     return 0 if _keys_of($sample{pending}) ne $LAYOUT{pending};
     my $callback = sub { };
     $sample{pending}->AWAIT_ON_READY($callback);
-    return 0 if "@{ $sample{pending}{callbacks}[0] }" ne "15 $callback";
+    return 0 if join(' ', @{ $sample{pending}{callbacks}[0] }) ne "15 $callback";
     $sample{done}->done('value');
     $sample{failed}->fail('reason');
     $sample{cancelled}->cancel;
