@@ -80,7 +80,7 @@ sub leave_no_room {
 # A pool, the link to its only process, and the process. A call of `read` waits for bytes in the pipe.
 sub started {
     my (%options) = @_;
-    my $cleanup = delete $options{cleanup};
+    my %code = map { $_ => delete $options{$_} } qw(init cleanup);
     my $pool;
     $pool = Peregrine::Server::WorkerPool->new(
         log           => PAGI::Server::Log->new(name => 'Test', quiet => 1),
@@ -91,7 +91,7 @@ sub started {
             pool_workers => 1,
             %options,
             worker_pool => {
-                cleanup  => $cleanup,
+                %code,
                 handlers => {
                     read   => sub { my $text; return sysread($input, $text, 10) ? $text : "$!" },
                     echo   => sub { return $_[1] },
@@ -258,6 +258,23 @@ subtest 'code that takes away what the process needs' => sub {
     is ended($pid) >> 8, 1, 'a cleanup that dies is a failure';
     like content($said->filename), qr/pool process 1 could not clean up: not clean$/m,
         '... of which the log tells';
+};
+
+subtest 'init and cleanup that fork a process which dies there' => sub {
+    for my $name (qw(init cleanup)) {
+        my $forks = sub {
+            my $copy = fork // die "fork: $!\n";
+            die "a copy of $name\n" if !$copy;
+            waitpid $copy, 0;
+            return {};
+        };
+        my ($pool, $calls, $link, $pid) = started($name => $forks);
+        $link->say(stop => 'stop');
+        is ended($pid), 0, "$name: the process does not notice";
+        like content($said->filename),
+            qr/process (?!$pid\b)\d+, which code of the worker pool has forked, .*: a copy of $name$/m,
+            '... and the log tells of the copy';
+    }
 };
 
 subtest 'the kernel lets no descriptor be on its way to the caller' => sub {

@@ -58,8 +58,9 @@ sub run {
     Peregrine::Fork::disregard(grep { $_ ne 'TERM' } MASTERS);
     Peregrine::settle_children(1);
     Peregrine::tell_when_stuck("pool process $self->{number}");
-    $self->{state} = $self->{init} ? $self->{init}->() : {};
-    $self->_end_copy('') if $$ != $self->{pid};
+    my ($init, $cleanup) = @{$self}{qw(init cleanup)};
+    $self->{state} = {};
+    $self->_runs_through(sub { $self->{state} = $init->() if $init }) or die $@;
     Peregrine::Fork::disregard('TERM');
     Peregrine::end_with_parent(0);
     my ($link, $log, $number) = @{$self}{qw(link log number)};
@@ -69,8 +70,7 @@ sub run {
     $self->_note_failure('ends', $@) if !$is_told;
     $self->{words}->set($self->{place}, 0);
     $link->say('leaves');
-    my ($cleanup, $state) = @{$self}{qw(cleanup state)};
-    my $is_clean = !$cleanup || Peregrine::Fork::runs_through(sub { $cleanup->($state) });
+    my $is_clean = $self->_runs_through(sub { $cleanup->($self->{state}) if $cleanup });
     $self->_note_failure('could not clean up', $@) if !$is_clean;
     return $is_told && $is_clean ? 0 : 1;
 }
@@ -222,11 +222,17 @@ sub _outcome {
             . Peregrine::Nearest::hint($name, sort keys %$handlers) ];
     my $result;
     local ($@, $_);
-    my $is_done = Peregrine::Fork::runs_through(sub { $result = $handler->($self->{state}, @args) });
-    my $died    = $@;
-    $self->_end_copy($is_done ? '' : ': ' . _reason($died)) if $$ != $self->{pid};
-    return [ done => $result ] if $is_done;
-    return [ HandlerDied => _reason($died) ];
+    return [ done => $result ]
+        if $self->_runs_through(sub { $result = $handler->($self->{state}, @args) });
+    return [ HandlerDied => _reason($@) ];
+}
+
+# Calls code of the pool, from which a process may come back that it has forked. False with `$@`: it has died.
+sub _runs_through {
+    my ($self, $code) = @_;
+    my $is_done = Peregrine::Fork::runs_through($code);
+    $self->_end_copy($is_done ? '' : ': ' . _reason($@)) if $$ != $self->{pid};
+    return $is_done;
 }
 
 # A process that the pool's code has forked, and that was to end there. Calls and state are its parent's.
