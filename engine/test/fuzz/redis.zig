@@ -54,12 +54,12 @@ fn publish(wire: []const u8, way: Cuts) !u64 {
     var log: hub.Log = .init(gpa, .of(&config), 0, .origin);
     defer log.deinit();
     var follower: redis.Follower = .init(&log);
-    for (0..3) |token| try publisher.publish("t", "x", token, moment);
+    for (0..3) |token| try publisher.publish("t", "", "x", token, moment);
     try testing.expectEqual(.connect, std.meta.activeTag(publisher.tick(moment)));
     try publisher.link.connected(moment);
     try testing.expectEqual(.ready, std.meta.activeTag(publisher.receive(greeting, moment).event));
     follower.subscribed();
-    try publisher.read("t", follower.begin().?, moment);
+    try publisher.read("t", "", follower.begin().?, moment);
     var digest: Digest = .{};
     var at: usize = 0;
     var arrived: usize = 0;
@@ -89,7 +89,7 @@ fn publish(wire: []const u8, way: Cuts) !u64 {
                 .read => |read| {
                     digest.note("read", read.full);
                     follower.end(read.full);
-                    if (follower.begin()) |from| try publisher.read("t", from, moment);
+                    if (follower.begin()) |from| try publisher.read("t", "", from, moment);
                 },
                 .read_refused => |failure| digest.note("refused", failure),
             }
