@@ -1207,7 +1207,8 @@ const Chatter = struct {
 
     const ring = abi.spoken.ring;
     const sleeping = 1;
-    const Peer = @FieldType(std.meta.Child(std.meta.Child(@typeInfo(@FieldType(Pool, "seats")).array.child)), "peer");
+    const Seat = std.meta.Child(std.meta.Child(@typeInfo(@FieldType(Pool, "seats")).array.child));
+    const Peer = @FieldType(Seat, "peer");
 
     fn use(peer: *Peer, calls: @FieldType(Peer, "calls")) void {
         peer.calls = calls;

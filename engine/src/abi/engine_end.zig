@@ -836,7 +836,7 @@ pub const EngineEnd = struct {
             .accepted => {
                 const exchange = left orelse return;
                 if (said.command == .flush) return end.host.flushed(end.worker, exchange);
-                // Output that is with the kernel already does not move, nor does a head that is kept: no later
+                // Neither output that is with the kernel already moves, nor a head that is kept: no later
                 // event would come.
                 if (exchange.keepsHead() or !exchange.awaitsRoom(end.worker.config.write_low_bytes)) {
                     return end.host.drained(end.worker, exchange);

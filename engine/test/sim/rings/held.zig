@@ -242,7 +242,7 @@ const Scene = struct {
         errdefer abi.peregrine_config_free(made);
         const day = 24 * 3600 * 1000;
         inline for (.{
-            .{ "held_max", scene.held_max }, .{ "idle_ms", 0 },   .{ "body_ms", 0 },   .{ "write_ms", 0 },
+            .{ "held_max", scene.held_max }, .{ "idle_ms", 0 },    .{ "body_ms", 0 },     .{ "write_ms", 0 },
             .{ "head_ms", day },             .{ "close_ms", day }, .{ "linger_ms", day },
         }) |limit| try testing.expectEqual(Code.ok, abi.peregrine_config_set(made, limit[0], limit[1]));
         return made;
