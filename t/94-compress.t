@@ -61,7 +61,8 @@ sub psgi {
     return sub {
         my $writer = $_[0]->([@head]);
         $writer->write($_) for @pieces;
-        $writer->close if $env->{QUERY_STRING} ne 'drops';
+        $writer->close                                             if $env->{QUERY_STRING} ne 'drops';
+        eval { $writer->write('x'); 1 } or print STDERR "died: $@" if $env->{QUERY_STRING} eq 'late';
     };
 }
 
@@ -223,6 +224,8 @@ subtest 'PSGI' => sub {
             for qw(text long pieces);
     }
     is gunzip(ask($port, '/pieces?drops')->{body}), "first\nsecond\nthird\n", 'a writer that is not closed';
+    is gunzip(ask($port, '/pieces?late')->{body}),  "first\nsecond\nthird\n", 'a writer that is closed';
+    unlike $server->log, qr/died/, '... takes nothing any more';
     $server->stop;
 };
 

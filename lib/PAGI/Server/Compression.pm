@@ -328,7 +328,8 @@ sub new {
 
 sub write {    ## no critic
     my ($self, $bytes) = @_;
-    return $self->{writer}->write($self->{coder}->code($bytes));
+    my $coder = $self->{coder} or return;    # closed
+    return $self->{writer}->write($coder->code($bytes));
 }
 
 sub close {    ## no critic
