@@ -202,6 +202,14 @@ TEXT
     is((run_command('--check', '--port', 'x', $app))[0], 2, 'a wrong option: status 2');
 };
 
+subtest 'a URL that is none of a Redis' => sub {
+    my ($status, undef, $error) = run_command('--check', '--channels', 'http://redis.example', $app);
+    is $status, 2, 'is refused';
+    like $error,
+        qr{option --channels must be 0, 1, memory:// or the URL of a Redis, not 'http://redis\.example'},
+        '... as one, and not as an application';
+};
+
 subtest 'a password in the URL of a Redis is shown nowhere' => sub {
     for my $secret ('secret', 'sec/ret') {
         my @printed = run_command('--check', '--channels', "redis://user:$secret\@127.0.0.1:1/0", $app);

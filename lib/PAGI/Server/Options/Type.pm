@@ -272,10 +272,10 @@ sub is_switch {
     return $option->{type} =~ /\A(?:boolean|flag|channels)\z/;
 }
 
-# Whether a word is one that a switch takes.
+# Whether a word is one that a switch takes. Any other URL is a mistake in it, and no application.
 sub is_word_of {
     my ($option, $word) = @_;
-    return $option->{type} eq 'channels' && ($word eq 'memory://' || _is_redis($word));
+    return $option->{type} eq 'channels' && ($word =~ m{\A\w+://} || _is_redis($word));
 }
 
 # Whether `--no-` goes before it.
