@@ -33,7 +33,7 @@ use constant LARGE_S => 60;
 # Seconds that a child has, beyond the time for its stop, to say that it has ended.
 use constant ANSWER_S => 0.5;
 # Seconds between two looks at a process that a template has forked, and how many there are.
-use constant { INTRODUCED_LOOK_S => 0.01, INTRODUCED_LOOKS => 100 };
+use constant { INTRODUCED_LOOK_S => 0.01, INTRODUCED_LOOKS => 1_000 };
 # Seconds that a stuck child gets for telling where it is, before it is killed.
 use constant SAY_S => 3;
 # Seconds that templates have for their END blocks when children have used up the time of the stop.
