@@ -440,7 +440,7 @@ sub problem {
 # allowed, because of caches.
 sub leftovers {
     my ($server, $number, $tries) = @_;
-    my $problem = problem($server, $number, 4);
+    my $problem = problem($server, $number, 8);
     return $problem if defined $problem;
     my $before = usage($server);
     $problem = problem($server, $number, $tries);
@@ -457,7 +457,7 @@ sub leftovers {
 
 my $certificates = Certificates->new->authority('ca')->issue('server');
 my $tls          = IO::Socket::SSL::SSL_Context->new(SSL_verify_mode => 0);
-my $tries        = $ENV{PEREGRINE_LEAK_TRIES} || 20;
+my $tries        = $ENV{PEREGRINE_LEAK_TRIES} || 40;
 my $only         = $ENV{PEREGRINE_LEAK_ONLY}  || '';
 
 for (

@@ -114,7 +114,7 @@ pub const Pool = struct {
     /// The value of `arrivals` when requests were last offered to interpreters.
     dispatched: u64 = 0,
     /// An interpreter that has time could not be given a request: for want of room in its ring, or of memory
-    /// or descriptors, of which no event tells when they are there again.
+    /// or descriptors. No event tells the engine when these are available again.
     is_stalled: bool = false,
     /// Offers that are free, at most `spare_max`.
     spare: Offers = .{},

@@ -881,6 +881,9 @@ pub const Broker = struct {
                 .mail, .join, .leave, .answer => {
                     const id = std.fmt.parseInt(u64, fed.name, 16) catch return;
                     const index = broker.by_id.get(id) orelse return;
+                    // The node would give its hub up for a topic that is none.
+                    const names_topic = frame.kind == .join or frame.kind == .leave;
+                    if (names_topic and !wire.isName(frame.extra)) return;
                     if (frame.kind != .answer) return broker.hearErrand(index, &frame);
                     broker.answer(index, frame.number, frame.code) catch {};
                 },
@@ -889,8 +892,8 @@ pub const Broker = struct {
         }
     }
 
-    /// A frame for a node here of a node at another hub, which has checked the topic that it names. Both are
-    /// of the same share if the other one is confined.
+    /// A frame for a node here of a node at another hub, which has checked that the node may name the topic.
+    /// Both are of the same share if the other one is confined.
     fn hearErrand(broker: *Broker, index: Index, frame: *const Frame) void {
         const prefix = if (frame.kind == .mail) frame.extra else frame.payload;
         const own = if (prefix.len == 0) Shares.rest else broker.nodes.items[index].share;

@@ -96,8 +96,8 @@ pub const Config = struct {
     /// With Redis: subscriptions and places of topics that one interpreter waits for, a quarter of all that
     /// have room.
     interpreter_waits_max: u32 = 2_500,
-    /// With Redis: publications of all interpreters of a confined mount, their bytes and what they wait for,
-    /// a quarter likewise.
+    /// With Redis: publications of all interpreters of a confined mount, their bytes, and their subscriptions
+    /// and places: a quarter of each, too.
     mount_publications_max: u32 = 4_096,
     mount_publications_bytes_max: u64 = 16 * 1024 * 1024,
     mount_waits_max: u32 = 2_500,

@@ -452,18 +452,22 @@ const Crowd = struct {
 
     /// A message of a node of another machine, for a channel of the node with this secret.
     fn hear(crowd: *Crowd, secret: usize, prefix: []const u8, from: u64, number: u32) !void {
-        var bytes: std.ArrayList(u8) = .empty;
-        defer bytes.deinit(gpa);
         var name: [wire.Channel.name_bytes]u8 = undefined;
-        const mail: Frame = .{
+        return crowd.hearFrame(secret, &.{
             .kind = .mail,
             .name = channelOf(secret, &name),
             .extra = prefix,
             .payload = "x",
             .node = from,
             .number = number,
-        };
-        try mail.append(gpa, &bytes);
+        });
+    }
+
+    /// A frame that another machine has sent to the node with this secret.
+    fn hearFrame(crowd: *Crowd, secret: usize, frame: *const Frame) !void {
+        var bytes: std.ArrayList(u8) = .empty;
+        defer bytes.deinit(gpa);
+        try frame.append(gpa, &bytes);
         var digits: [16]u8 = undefined;
         const id = try std.fmt.bufPrint(&digits, "{x:0>16}", .{wire.nodeOf(secret)});
         _ = crowd.broker.take(.{ .message = .{
@@ -572,6 +576,26 @@ test "with Redis: many connections of one mount leave room for waits, publicatio
         } });
     }
     try testing.expectEqual(5, crowd.broker.rolls.loads.get(.hub).shares[1].count);
+}
+
+test "with Redis: a topic without a name, which another machine tells a channel here, reaches no node" {
+    const config: Config = .{};
+    var crowd: Crowd = undefined;
+    const redis = try crowd.initWithRedis(&config);
+    defer redis.destroy();
+    defer crowd.broker.deinit();
+    var name: [wire.Channel.name_bytes]u8 = undefined;
+    var frame: Frame = .{ .kind = .join, .name = channelOf(Crowd.count, &name), .node = 1000, .number = 1 };
+    var before = crowd.broker.output(crowd.others[0]).len;
+    for ([_]wire.Kind{ .join, .leave }) |kind| for ([_][]const u8{ "a b", "", "a" }, 0..) |topic, n| {
+        frame.kind = kind;
+        frame.extra = topic;
+        frame.number += 1;
+        try crowd.hearFrame(Crowd.count, &frame);
+        const after = crowd.broker.output(crowd.others[0]).len;
+        try testing.expectEqual(n == 2, after > before);
+        before = after;
+    };
 }
 
 test "with Redis: answers to another machine take room of the nodes that have asked" {
