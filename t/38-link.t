@@ -12,15 +12,16 @@ use TestWorkers qw(descriptors);
 plan skip_all => 'Linux only' if $^O ne 'linux';
 
 my @told;
-my @links = map { [ Peregrine::Link->pair ] } 1 .. 2;
+my @links = map { [ Peregrine::Link->pair ] } 1 .. 3;
 for my $link (@links) {
     my ($here) = @$link;
     $here->say(first  => 'text');
     $here->say(reopen => 'text', (fileno STDERR) x 3);
     $here->say(last   => 'text');
 }
-my ($ends, $goes_on) = map { $_->[1] } @links;
-$goes_on->on_no_room(sub { push @told, @_ });
+my ($ends, $goes_on, $gives_up) = map { $_->[1] } @links;
+$goes_on->on_no_room(sub { push @told, @_; return 1 });
+$gives_up->on_no_room(sub { return 0 });
 
 # This process has room for two of three descriptors.
 open my $first, '<', '/dev/null' or die "/dev/null: $!";
@@ -31,12 +32,14 @@ system('prlimit', '--pid', $$, "--nofile=$limit:") == 0 or die "prlimit: $?";
 
 is_deeply [ $goes_on->read_lines ], [ [ first => 'text' ], [ last => 'text' ] ],
     'a message whose descriptors find no room is left out';
-is_deeply \@told, ["no descriptor is left for those of the message 'reopen', which is lost"],
+is_deeply \@told, [ "no descriptor is left for those of the message 'reopen', which is lost", 'reopen' ],
     '... and told of';
 ok !$goes_on->has_ended, '... and the link goes on';
 is_deeply { descriptors($$) }, \%before, '... without those that had room';
 
-is_deeply [ $ends->read_lines ], [ [ first => 'text' ] ], 'elsewhere nothing comes after it';
-ok $ends->has_ended, '... and the link has ended';
+for my $link ($ends, $gives_up) {
+    is_deeply [ $link->read_lines ], [ [ first => 'text' ] ], 'elsewhere nothing comes after it';
+    ok $link->has_ended, '... and the link has ended';
+}
 
 done_testing;

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Peregrine;
 use POSIX ();
 use Test::More;
 use TestClient qw(get);
@@ -167,6 +168,7 @@ subtest 'a template that names processes of others' => sub {
     chmod oct 755, $dir or die $!;
     my $bystander = fork // die "fork: $!";
     if (!$bystander) {
+        Peregrine::end_with_parent(1);
         sleep 1000;
         POSIX::_exit(0);
     }

@@ -36,6 +36,10 @@ my %answers = (
         exit 3 if $name eq 'exits';
         return [ 200, [@plain], ['waited'] ];
     },
+    '/stuck' => sub {
+        syswrite STDERR, "stuck: $$\n";
+        select undef, undef, undef, 1 while 1;
+    },
     '/endless' => sub { [ 200, [ @plain, 'X-Process' => $$ ], bless {}, 'Endless' ] },
     '/dies'    => sub {
         push @{ $_[0]{'psgix.cleanup.handlers'} }, sub { syswrite STDERR, "cleaned up\n" };
@@ -57,6 +61,7 @@ my $fork     = IO::Async::Loop->can('fork');
 
 sub server {
     my (%arguments) = @_;
+    my @limit       = map { $_ => delete $arguments{$_} } grep { $arguments{$_} } 'shutdown_timeout';
     my $wrapped     = PAGI::App::WrapPSGI->new(psgi_app => $psgi, %arguments)->to_app;
     my $app         = async sub {
         my ($scope, $receive, $send) = @_;
@@ -66,7 +71,7 @@ sub server {
         await $send->({ type => 'http.response.start', status => 200 });
         return await $send->({ type => 'http.response.body', body => 'noted' });
     };
-    my $server = TestServer->start(app => $app, access_log => undef, max_body_size => '10M');
+    my $server = TestServer->start(app => $app, access_log => undef, max_body_size => '10M', @limit);
     return ($server, $server->port);
 }
 
@@ -144,6 +149,16 @@ subtest 'signals to all processes' => sub {
     is $client->response->{body}, 'waited', 'the request is answered';
     is $server->wait,             0,        'the server stops';
     ok wait_for(sub { !kill 0, $pid }), '... and the process';
+};
+
+subtest 'a process that is stuck when the time for the stop is over' => sub {
+    my ($server, $port) = server(workers => 1, shutdown_timeout => 1);
+    my $client = ask($port, '/stuck');
+    my ($pid) = $server->wait_for_log(qr/^stuck: (\d+)/m) or return fail 'a request is at work';
+    $server->signal('TERM');
+    ok defined $server->wait,           'the server stops';
+    ok wait_for(sub { !kill 0, $pid }), '... and so does the process, which hears no signal';
+    kill KILL => $pid;
 };
 
 subtest 'clients that have gone while they waited' => sub {

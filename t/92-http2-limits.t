@@ -1,6 +1,5 @@
 # Limits of connections and requests hold for clients of HTTP/2: streams do not count as connections, and a
 # client that is told to leave is disconnected, whatever it answers.
-# Not repeated for each PEREGRINE_ENGINE: it names its engines.
 use strict;
 use warnings;
 

@@ -141,7 +141,7 @@ subtest 'pagi-server without an application' => sub {
     close $out or die $!;
     my ($status, undef, $said) = TestServer->finish('--check', '--chdir', "$apps");
     is $status, 0, 'a folder with an application in it';
-    like $said, qr/one of them is app\.psgi, whose text clients get: 'pagi-server app\.psgi' runs it/,
+    like $said, qr/clients can read the text of app\.psgi there; 'pagi-server app\.psgi' runs it/,
         '... of which nobody asks for the text';
 };
 

@@ -28,7 +28,7 @@ sub new {
         $self->{process}->attach_signals;
         Peregrine::settle_children(1);
     }
-    $self->{link}->on_no_room(weakly($self->{log}, 'error'));
+    $self->{link}->on_no_room(weakly($self, '_has_no_room'));
     $self->{link}->watch($args{loop}, weakly($self, '_hear'), weakly($self, '_orphaned'));
     $self->_beat_later($args{heartbeat_timeout} / BEATS) if $args{heartbeat_timeout};
     return $self;
@@ -61,6 +61,14 @@ sub _leave {
     $self->{process}->stop_once(@way);
     $self->{link}->say('leaves');
     return;
+}
+
+# A process can go on with an old log. With an old certificate it would go on until that has expired: it ends,
+# and its successor has the new one.
+sub _has_no_room {
+    my ($self, $text, $word) = @_;
+    $self->{log}->error($text);
+    return $word eq 'reopen';
 }
 
 sub _orphaned {

@@ -25,6 +25,8 @@ sub children_become {
     return;
 }
 
+sub identity_of_children { return $CHILDREN }
+
 # Forks a child that keeps the process's user, where other children give up their rights.
 sub equal_child {
     local $CHILDREN = undef;
@@ -215,9 +217,10 @@ ignored is ignored, and that handlers of the application for signals that the se
 
 The child becomes that user (L<Peregrine::Daemon/identity>), or ends.
 
-=head2 children_become, equal_child
+=head2 children_become, identity_of_children, equal_child
 
     Peregrine::Fork::children_become($identity);
+    my $identity = Peregrine::Fork::identity_of_children();
     my $pid = Peregrine::Fork::equal_child();
 
 From then on each C<child> without a user of its own becomes that one, for a process that keeps its rights

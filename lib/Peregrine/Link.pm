@@ -57,7 +57,7 @@ sub use_in_child {
     return $self;
 }
 
-# An end that expects none: nobody would close them.
+# Descriptors that come to this end are not expected, and would stay open.
 sub refuse_descriptors {
     my ($self) = @_;
     $self->{refuses} = 1;
@@ -97,11 +97,8 @@ sub read_lines {
         my @descriptors = $count ? splice @{ $self->{descriptors} }, 0, $count : ();
         if (@descriptors < $count) {    # the process had no room for the descriptors
             close_received(@descriptors);
-            if ($self->{on_no_room}) {
-                $self->{on_no_room}
-                    ->("no descriptor is left for those of the message '$word', which is lost");
-                next;
-            }
+            my $text = "no descriptor is left for those of the message '$word', which is lost";
+            next if $self->{on_no_room} && $self->{on_no_room}->($text, $word);
             $self->{ended} = 1;
             last;
         }
@@ -326,10 +323,10 @@ Whether the other end was found closed.
 
 =head2 on_no_room
 
-    $link->on_no_room(sub { my ($text) = @_; warn "$text\n" });
+    $link->on_no_room(sub { my ($text, $word) = @_; warn "$text\n"; return $word eq 'reopen' });
 
-Is called, with a text, in place of a message whose descriptors find no room in this process. Without it the
-link ends there, as if the other end was closed.
+Is called, with a text and the word, in place of a message whose descriptors find no room in this process.
+Where it returns false, and without it, the link ends there, as if the other end was closed.
 
 =head2 has_news
 

@@ -305,7 +305,8 @@ sub _fork_from_template {
 
 sub _introduced {
     my ($self, $child, $pid) = @_;
-    return if ($pid // '') !~ /\A[1-9][0-9]*\z/;
+    # A process that has more to say of it means harm: each look is a call of the kernel.
+    return if ($pid // '') !~ /\A[1-9][0-9]*\z/ || $child->{introduced}++;
     return $self->_look_at_introduced($child, $pid, INTRODUCED_LOOKS);
 }
 
@@ -329,7 +330,7 @@ sub _look_at_introduced {
 # kill all of them, takes a child of its own that is of that user, and no other process.
 sub _is_own {
     my ($self, $pid) = @_;
-    my $identity = $self->{identity} or return 1;
+    my $identity = $self->{identity} // Peregrine::Fork::identity_of_children() // return 1;
     open my $in, '<', "/proc/$pid/status" or return 0;
     my $status = do { local $/ = undef; readline $in }
         // '';
@@ -1123,7 +1124,7 @@ sub _kill {
     return;
 }
 
-# A process that it has forked may say nothing, and keep its end of the link open.
+# A process that the template has forked may say nothing, and keep its end of the link open.
 sub _kill_template_of {
     my ($self, $child) = @_;
     $child->{template}->kill('has not forked a worker');

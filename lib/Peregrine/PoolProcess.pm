@@ -64,7 +64,7 @@ sub run {
     Peregrine::Fork::disregard('TERM');
     Peregrine::end_with_parent(0);
     my ($link, $log, $number) = @{$self}{qw(link log number)};
-    $link->on_no_room(sub { $log->error("pool process $number: $_[0]") });
+    $link->on_no_room(sub { $log->error("pool process $number: $_[0]"); return 1 });
     $link->say('ready');
     my $is_told = eval { $self->_drain if $self->_serve eq 'stop'; 1 };
     $self->_note_failure('ends', $@) if !$is_told;

@@ -152,7 +152,7 @@ sub _fork {
     if (defined $pid && !$pid) {
         my $child = Peregrine::Fork::child();
         if (defined $child && !$child) {
-            # As the application has it, whose children would be zombies otherwise.
+            # The application's setting returns: with that its children leave no zombies.
             $SIG{CHLD} = $chosen if length($chosen // '');
             $self->_become_child($text, @descriptors);
         }

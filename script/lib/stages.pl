@@ -31,7 +31,7 @@ my $AGAIN_AT_ONCE = 3;
 my @ACROSS = qw(
     10 20 21 22 23 24 25 26 27-loop 28 29 31-lifespan 31-shutdown 33-request-names 36-memory 37 39-counters
     39-preload 39-stuck 39-workers 47 49 50-endings 51 60 70 71 73 74 75 80 85-psgi.t
-    85-psgi-endings 87-psgi-hostile 87-psgi-io 88-mounts 94-compress
+    85-psgi-endings 87-psgi-hostile 87-psgi-io 88-mounts 92-http2-limits 94-compress
 );
 
 my @FIRST   = ([ build => \&build ]);

@@ -180,7 +180,16 @@ sub pagi {
             $last = $sent->retain;
             return $last->without_cancel;
         };
-        return $app->($scope, $receive, $own, @more);
+        my $done = $app->($scope, $receive, $own, @more);
+        return $done if !blessed $done || !$done->can('followed_by');
+        return $done if $done->is_ready && (!$last || $last->is_ready);
+        # Nor need it wait for its last event. The server cuts a response that is not complete when the
+        # application has ended, so the application ends here when all of its events are sent.
+        return $done->followed_by(sub {
+            my ($ended) = @_;
+            return $ended if $ended->is_failed || !$last || $last->is_ready;
+            return $last->without_cancel->followed_by(sub { return $ended });
+        });
     };
 }
 
@@ -345,7 +354,8 @@ sub _end {
     return 1;
 }
 
-# A writer that nobody holds any more is closed: by the server, which knows whether the application has died.
+# A writer to which no reference is left is closed: by the server, which knows whether the application has
+# died.
 sub DESTROY {
     my ($self) = @_;
     return if ${^GLOBAL_PHASE} eq 'DESTRUCT';

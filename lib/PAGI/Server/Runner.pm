@@ -238,7 +238,7 @@ sub _need_app {
     my $root = File::Spec->rel2abs($given{root} // '.');
     $self->_log->info("no application is named: serving the files of $root");
     my ($file) = grep { -f "$root/$_" } qw(app.psgi app.pl);
-    $self->_log->warn("one of them is $file, whose text clients get: '${\$self->program} $file' runs it")
+    $self->_log->warn("clients can read the text of $file there; '${\$self->program} $file' runs it")
         if defined $file;
     return;
 }
@@ -275,7 +275,9 @@ sub _locate_files {
     # The path of --chdir as it was given: a symbolic link in it may lead to another version one day.
     my @base = $self->{directory} // ();
     $options->{$_} = File::Spec->rel2abs($options->{$_}, @base)
-        for grep { defined $options->{$_} && !ref $options->{$_} } qw(pid error_log worker_pool);
+        for grep { defined $options->{$_} && !ref $options->{$_} } qw(error_log worker_pool);
+    # The file that the server has written is the file that it removes, wherever the link leads by then.
+    $options->{pid}      = File::Spec->rel2abs($options->{pid}) if defined $options->{pid};
     $options->{env_file} = [ map { File::Spec->rel2abs($_, @base) } @{ $options->{env_file} } ]
         if $options->{env_file};
     return;
@@ -385,7 +387,7 @@ sub _mounts {
     my @mounts = eval { PAGI::Server::Mounts->parse(@$texts) };
     die \('option --mount: ' . _line($@)) if !@mounts;
     for my $mount (@mounts) {
-        _locate_mount($mount);
+        $self->_locate_mount($mount);
         $mount->{kind} //= _kind_of(app => $mount->{name});
         die \"option --mount: '$mount->{text}': setting 'grip' is for applications of PSGI"
             if defined $mount->{grip} && $mount->{kind} ne 'psgi';
@@ -397,10 +399,10 @@ sub _mounts {
 
 # Relative paths of a mount are below its `chdir`, as those of the server are below --chdir.
 sub _locate_mount {
-    my ($mount) = @_;
+    my ($self, $mount) = @_;
     my $own = $mount->{options};
-    $own->{chdir} = File::Spec->rel2abs($own->{chdir}) if defined $own->{chdir};
-    my @base = $own->{chdir} // ();
+    $own->{chdir} = File::Spec->rel2abs($own->{chdir}, $self->{directory} // ()) if defined $own->{chdir};
+    my @base = $own->{chdir} // $self->{directory} // ();
     $own->{$_} = [ map { File::Spec->rel2abs($_, @base) } @{ $own->{$_} } ]
         for grep { $own->{$_} } qw(env_file lib);
     my $file = File::Spec->rel2abs($mount->{name}, @base);

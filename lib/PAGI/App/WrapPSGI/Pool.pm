@@ -129,7 +129,8 @@ sub _work {
         # The channel prints its records, and the application may have set these for its own output.
         local ($\, $,);
         $out->send([@_]);
-        return if $_[0] ne 'body' || ++$ahead < PIECES_MAX;
+        Peregrine::end_with_parent(0) if $_[0] eq 'whole' || $_[0] eq 'end';
+        return                        if $_[0] ne 'body'  || ++$ahead < PIECES_MAX;
         $in->recv or POSIX::_exit(0);    # the server has gone
         $ahead--;
         return;
@@ -139,6 +140,8 @@ sub _work {
         my ($env, $body) = @$request;
         next if !ref $env;               # the client has taken a piece that nobody waited for
         $ahead = 0;
+        # A stuck process hears no TERM, and would stay for ever behind a server that has ended.
+        Peregrine::end_with_parent(1);
         my $whole;
         my $ok = eval {
             $whole = PAGI::App::WrapPSGI::Environment::complete(
@@ -149,7 +152,8 @@ sub _work {
             PAGI::App::WrapPSGI::Response::blocking($app, $whole, $say);
             1;
         };
-        $say->(died => "$@")                               if !$ok;
+        $say->(died => "$@") if !$ok;
+        Peregrine::end_with_parent(0);
         PAGI::App::WrapPSGI::Environment::clean_up($whole) if $whole;
         return 0                                           if $whole && $whole->{'psgix.harakiri.commit'};
         $say->('idle');

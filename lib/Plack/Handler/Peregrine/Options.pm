@@ -134,7 +134,8 @@ sub _place {
     my $listen = delete $given->{listen};
     my ($host, $port) = delete @{$given}{qw(host port)};
     # An IPv6 address lacks its brackets there.
-    undef $listen if ref $listen && ($host // '') =~ /\A[^\[].*:/ && "@$listen" eq "$host:$port";
+    undef $listen
+        if ref $listen && defined $port && ($host // '') =~ /\A[^\[].*:/ && "@$listen" eq "$host:$port";
     return if Peregrine::Inherited->are_expected && _is_plackups_own($listen, $host, $port);
     if (defined $listen && (ref $listen ? @$listen : 1)) {
         my @places = map { s/\A(?=:[0-9]+(?::ssl)?\z)/0.0.0.0/r } ref $listen ? @$listen : $listen;
