@@ -340,6 +340,42 @@ APP
     is($server->stop, 0, 'the server ends well');
 };
 
+subtest 'mounts in a directory that a symbolic link leads to' => sub {
+    for my $version (3, 4) {
+        mkdir "$directory/$_" or die $! for map { "version$version$_" } '', '/lib', '/shop';
+        write_file("version$version/lib/Latest.pm", "package Latest; sub number { $version } 1;");
+        write_file("version$version/app.env",       "LATEST=$version\n");
+        write_file("version$version/main.psgi",     <<"APP");
+use Latest;
+sub { [ 200, [], ["$version \$ENV{LATEST} " . Latest::number()] ] };
+APP
+        write_file("version$version/shop/shop.psgi", "sub { [ 200, [], ['shop $version'] ] };");
+    }
+    symlink 'version3', "$directory/latest" or die $!;
+    my $here   = getcwd();
+    my $server = TestServer->spawn(
+        $^X,
+        (map { m{\A/} || ref ? "-I$_" : "-I$here/$_" } @INC),
+        qw(bin/peregrine -E production --port 0 --engine process --workers 1 --chdir),
+        "$directory/latest",
+        '--mount',
+        '/=main.psgi,workers=1,lib=lib,env=app.env',
+        '--mount',
+        '/shop=shop.psgi,workers=1,chdir=shop'
+    );
+    $server->{port} = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/}) or die $server->log;
+    my $said = sub {
+        join ', ', map { get($server->port, $_)->{body} } qw(/ /shop);
+    };
+    is($said->(), '3 3 3, shop 3', 'mounts, variables and modules are there');
+    symlink 'version4', "$directory/next" or die $!;
+    rename "$directory/next", "$directory/latest" or die $!;
+    $server->signal('HUP');
+    ok(wait_for(sub { $said->() eq '4 4 4, shop 4' }), 'HUP brings those where it leads now')
+        or diag $said->();
+    is($server->stop, 0, 'the server ends well');
+};
+
 subtest 'user and group' => sub {
     my ($status, undef, $error) = TestServer->finish('--user', 'no-such-user', $who);
     is($status, 2, 'an unknown user is a mistake');
