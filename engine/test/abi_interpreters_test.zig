@@ -791,6 +791,10 @@ test "a group reads its own topics, and an interpreter reads for the first node 
     defer reader.close();
     try reader.get("/follow");
     const delivery = engine.handle.home.thread.local.pool.?.delivery.?;
+    // Neither group's copies cost the other its own.
+    const shares = &delivery.node.readers.shares;
+    try testing.expectEqual(2, shares.count());
+    try testing.expectEqualStrings("other.", shares.at(shares.ownerOf("other.x")).prefix);
     const Look = struct {
         fn subscribers(of: *const @TypeOf(delivery.*)) u32 {
             return of.subscribers;

@@ -34,9 +34,13 @@ pub const Account = struct {
         return account;
     }
 
+    pub fn topicsOf(account: *const Account) []const u8 {
+        return account.topics[0..account.topics_len];
+    }
+
     /// Whether exchanges of the group may read a topic.
     pub fn mayRead(account: *const Account, topic: []const u8) bool {
-        return std.mem.startsWith(u8, topic, account.topics[0..account.topics_len]);
+        return std.mem.startsWith(u8, topic, account.topicsOf());
     }
 
     pub fn countRefusal(account: *const Account) void {

@@ -91,6 +91,7 @@ pub const Claim = union(enum) {
         offer.work = work;
         work.offered.append(offer);
         work.load += 1;
+        work.load_max = @max(work.load_max, work.load);
         work.invariants();
     }
 

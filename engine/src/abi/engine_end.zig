@@ -39,6 +39,7 @@ pub const Peer = struct {
     pub const Calls = struct {
         raise: *const fn (peer: *Peer) void,
         hears: *const fn (peer: *Peer, exchange: *peregrine.Exchange) bool,
+        unreadMax: *const fn (peer: *Peer) usize,
         noteSaid: *const fn (
             peer: *Peer,
             exchange: *peregrine.Exchange,
@@ -137,8 +138,6 @@ pub const EngineEnd = struct {
     };
 
     const round_commands = peregrine.api_limits.commands_per_round_max;
-    /// Events that an interpreter may leave unread while it has something to say.
-    const unread_max = peregrine.api_limits.unread_events_max;
     /// The longest command: only the memory of the application limits it.
     const command_bytes_max = std.math.maxInt(u32);
 
@@ -666,7 +665,7 @@ pub const EngineEnd = struct {
             trace.said(.engine_ring, said.ticket, &said.command, 0);
             return if (peer.calls.handOver(peer, exchange)) {} else error.Malformed;
         }
-        if (!peer.calls.hears(peer, exchange) or end.host.gatheredCount() > unread_max) {
+        if (!peer.calls.hears(peer, exchange) or end.host.gatheredCount() > peer.calls.unreadMax(peer)) {
             dropDescriptor(&said.command);
             return error.Malformed;
         }

@@ -80,10 +80,12 @@ pub const Work = struct {
     offered: Offers = .{},
     /// Exchanges that the interpreter works on or was offered (`Claim.isLoad`).
     load: u32 = 0,
+    /// The most that `load` ever was.
+    load_max: u32 = 0,
 
     /// Asserts what always holds.
     pub fn invariants(work: *const Work) void {
-        assert(work.offered.count <= work.load);
+        assert(work.offered.count <= work.load and work.load <= work.load_max);
     }
 };
 

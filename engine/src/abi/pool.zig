@@ -143,6 +143,7 @@ pub const Pool = struct {
     /// Before the engine's thread runs. `join_socket` is the pool's from now on. Returns the group's number.
     pub fn addGroup(pool: *Pool, join_socket: i32, limits: Limits, account: Account) !u8 {
         if (pool.group_count == groups_max) return error.TooManyGroups;
+        if (pool.delivery) |delivery| _ = try delivery.node.readers.shares.of(account.topicsOf());
         try pool.worker.io.watchForeign(join_socket);
         pool.groups[pool.group_count] = .{
             .join_socket = join_socket,
@@ -158,7 +159,12 @@ pub const Pool = struct {
     /// the caller's after an error.
     pub fn deliverTopics(pool: *Pool, join_socket: i32, config: *const hub.Config) !void {
         assert(pool.delivery == null);
-        pool.delivery = try .create(pool.gpa, pool.worker, join_socket, config);
+        var shares: hub.Shares = .init(pool.gpa);
+        errdefer shares.deinit();
+        for (pool.ownGroups()) |*group| _ = try shares.of(group.account.topicsOf());
+        const delivery: *Delivery = try .create(pool.gpa, pool.worker, join_socket, config);
+        delivery.node.readers.shares = shares;
+        pool.delivery = delivery;
         pool.interpreters.calls = &delivering_calls;
         pool.shareOut();
     }

@@ -318,6 +318,7 @@ pub const Seat = struct {
     const peer_calls: Peer.Calls = .{
         .raise = raisePeer,
         .hears = hears,
+        .unreadMax = unreadMax,
         .noteSaid = noteSaid,
         .handOver = handOver,
         .wish = wish,
@@ -358,6 +359,13 @@ pub const Seat = struct {
             .waiting, .offered, .taken, .subscribed, .answered, .answered_by_engine => {},
         }
         return true;
+    }
+
+    /// Events that the interpreter may leave unread while it has something to say.
+    fn unreadMax(peer: *Peer) usize {
+        const limits = peregrine.api_limits;
+        const exchanges: usize = ofPeer(peer).work.load_max;
+        return limits.unread_events_max + limits.unread_events_per_exchange * exchanges;
     }
 
     /// The interpreter hands a request over, or gives it back. False: the request is not its own, or it has

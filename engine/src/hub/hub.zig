@@ -15,6 +15,7 @@ pub const wire = @import("wire.zig");
 pub const Broker = @import("broker.zig").Broker;
 pub const Node = @import("node.zig").Node;
 pub const readers = @import("readers.zig");
+pub const Shares = @import("shares.zig").Shares;
 pub const Present = @import("rolls.zig").Present;
 pub const Topics = @import("topics.zig").Topics;
 pub const histories = @import("histories.zig");

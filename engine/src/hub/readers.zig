@@ -10,6 +10,9 @@ const frames = @import("frames.zig");
 const position = @import("position.zig");
 const Position = position.Position;
 const Channel = @import("wire.zig").Channel;
+const shares_file = @import("shares.zig");
+const Share = shares_file.Share;
+const Shares = shares_file.Shares;
 const Now = @import("tally.zig").Now;
 
 /// How a reader gets entries.
@@ -94,7 +97,9 @@ const Topic = struct {
     /// The hub has no room for one more topic. It is asked again.
     is_refused: bool = false,
     readers: std.ArrayList(*Reader) = .empty,
-    /// Memory of the copy and of its frames, and the place among those that have about as much.
+    /// The share that pays for the copy.
+    share: Shares.Index,
+    /// Memory of the copy and of its frames, and the place among those of the share that have about as much.
     cost: u64 = 0,
     place: std.DoublyLinkedList.Node = .{},
     /// The offset up to which all of them have had every entry, when they were counted; null: since then one
@@ -160,11 +165,11 @@ pub const Readers = struct {
     /// The cost of all copies.
     cost: u64 = 0,
     cost_max: u64 = limits.copies_bytes_max,
-    /// Topics with a cost, by the highest bit of that; those first that have not changed for longest.
-    by_cost: [64]std.DoublyLinkedList = @splat(.{}),
+    /// Of the mounts that read here. They are all known before there are topics.
+    shares: Shares,
 
     pub fn init(gpa: std.mem.Allocator, bounds: log_file.Limits) Readers {
-        return .{ .gpa = gpa, .bounds = bounds };
+        return .{ .gpa = gpa, .bounds = bounds, .shares = .init(gpa) };
     }
 
     pub fn deinit(readers: *Readers) void {
@@ -176,6 +181,7 @@ pub const Readers = struct {
         readers.mailboxes.deinit(readers.gpa);
         assert(readers.topics.count() == 0);
         readers.topics.deinit(readers.gpa);
+        readers.shares.deinit();
         readers.* = undefined;
     }
 
@@ -199,6 +205,9 @@ pub const Readers = struct {
             for (topic.*.readers.items) |reader| assert(reader.state != .waits or !topic.*.live);
         }
         assert(count == 0 and cost == readers.cost);
+        cost = readers.shares.first.bytes;
+        for (readers.shares.others.items) |share| cost += share.bytes;
+        assert(cost == readers.cost);
     }
 
     /// With more mailboxes a look at all of them after each entry would be what the node does.
@@ -261,7 +270,11 @@ pub const Readers = struct {
         errdefer readers.gpa.free(own);
         const topic = try readers.gpa.create(Topic);
         readers.last_number += 1;
-        topic.* = .{ .name = own, .number = readers.last_number };
+        topic.* = .{
+            .name = own,
+            .number = readers.last_number,
+            .share = readers.shares.ownerOf(own),
+        };
         readers.topics.putAssumeCapacityNoClobber(own, topic);
         return topic;
     }
@@ -284,24 +297,32 @@ pub const Readers = struct {
         const entries = log.tip.offset - log.base.offset;
         const cost = log.bytes + log.framed_bytes + limits.entry_bytes * entries;
         if (cost == topic.cost) return;
-        if (topic.cost > 0) readers.by_cost[std.math.log2_int(u64, topic.cost)].remove(&topic.place);
+        const share = readers.shares.at(topic.share);
+        if (topic.cost > 0) share.by_cost[std.math.log2_int(u64, topic.cost)].remove(&topic.place);
         readers.cost = readers.cost - topic.cost + cost;
+        share.bytes = share.bytes - topic.cost + cost;
         topic.cost = cost;
-        if (cost > 0) readers.by_cost[std.math.log2_int(u64, cost)].append(&topic.place);
+        if (cost > 0) share.by_cost[std.math.log2_int(u64, cost)].append(&topic.place);
     }
 
-    /// Forgets the copies that cost most. Readers that have yet to get entries of them get a reset.
+    /// Forgets the copies that cost most in the share that has most: no share costs one that has less its
+    /// copies. Readers that have yet to get entries of them get a reset, or are cut if they want that.
     fn keepWithin(readers: *Readers) void {
-        var class: usize = readers.by_cost.len;
         while (readers.cost > readers.cost_max) {
-            const place = readers.by_cost[class - 1].first orelse {
-                class -= 1;
-                continue;
-            };
-            const topic: *Topic = @fieldParentPtr("place", place);
+            const topic = costliest(readers.shares.withMost(.bytes));
             topic.log.?.clear();
             readers.recount(topic);
         }
+    }
+
+    /// Of a share that has copies.
+    fn costliest(share: *const Share) *Topic {
+        var class = share.by_cost.len;
+        while (class > 0) {
+            class -= 1;
+            if (share.by_cost[class].first) |place| return @fieldParentPtr("place", place);
+        }
+        unreachable;
     }
 
     /// The place of a reader whose topic is live.

@@ -1,6 +1,7 @@
 //! The shares of a hub: topics whose names begin with the same prefix, and the nodes that are confined to
 //! these. A confined node cannot take the room of the others. The first share has no prefix: its nodes may
-//! name any topic, and its topics are those of no other share.
+//! name any topic, and its topics are those of no other share. A node that several mounts have shares out the
+//! room of its copies (readers.zig) likewise.
 //! Does not know: connections, and what is kept of a topic.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -19,6 +20,9 @@ pub const Share = struct {
     by_use: std.DoublyLinkedList = .{},
     topics: u32 = 0,
     bytes: u64 = 0,
+    /// At a node: copies with a cost, by the highest bit of that; those first that have not changed for
+    /// longest. `bytes` is their sum.
+    by_cost: [64]std.DoublyLinkedList = @splat(.{}),
     /// Topics whose history is to be read from Redis, those first that have waited for longest.
     unread: std.DoublyLinkedList = .{},
     /// Bytes that wait for its nodes.

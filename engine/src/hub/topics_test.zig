@@ -13,6 +13,7 @@ const Seeds = @import("seeds.zig").Seeds;
 const Subscriptions = @import("redis/subscriptions.zig").Subscriptions;
 const tally = @import("tally.zig");
 const Topics = @import("topics.zig").Topics;
+const Wish = @import("readers.zig").Wish;
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -496,5 +497,44 @@ test "the copies of all topics at a node have their bound: those that cost most 
         try testing.expect(node.readers.cost <= 1 << 20);
         node.noteRead(reader, long.len);
     }
+    node.readers.invariants();
+}
+
+test "a share with many copies at a node costs another one none, however long the entries of that are" {
+    var broker: Broker = .init(gpa, 1);
+    defer broker.deinit();
+    var node: Node = .init(gpa, 1);
+    defer node.deinit();
+    node.readers.cost_max = 1 << 20;
+    _ = try node.readers.shares.of("shop.");
+    try node.connected();
+    const connection = try broker.connect("");
+    exchange(&broker, connection, &node);
+    const reader = try node.open(0);
+    _ = try node.follow(reader, "site.news", .{ .as = .binary }, 0);
+    exchange(&broker, connection, &node);
+    const long: [40_000]u8 = @splat('x');
+    for (0..3) |_| _ = try node.append("site.news", &long, 0);
+    var buffer: [8]u8 = undefined;
+    var behind: [60]u64 = undefined;
+    for (&behind, 0..) |*shopper, n| {
+        shopper.* = try node.open(0);
+        const name = try std.fmt.bufPrint(&buffer, "shop.{d}", .{n});
+        const wish: Wish = .{ .as = .binary, .behind = if (n == 0) .cut else .skip };
+        _ = try node.follow(shopper.*, name, wish, 0);
+        exchange(&broker, connection, &node);
+        _ = try node.append(name, long[0..20_000], 0);
+        exchange(&broker, connection, &node);
+    }
+    try testing.expect(node.readers.cost <= 1 << 20);
+    for (0..3) |_| {
+        const bytes = (try node.read(reader)).bytes.bytes;
+        try testing.expectEqual(long.len, bytes.len);
+        node.noteRead(reader, bytes.len);
+    }
+    // Those first that have not changed for longest.
+    try testing.expectEqual(.cut, try node.read(behind[0]));
+    try testing.expectEqual(.reset, std.meta.activeTag(try node.read(behind[1])));
+    try testing.expectEqual(20_000, (try node.read(behind[59])).bytes.bytes.len);
     node.readers.invariants();
 }

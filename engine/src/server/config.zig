@@ -839,9 +839,13 @@ pub const api_limits = struct {
 
     /// Events that one poll hands to C.
     pub const events_per_poll_max: usize = 256;
-    /// Events for an interpreter that speaks and does not read: as many as exchanges that an engine can have.
-    /// Flushes and wishes about topics are answered, so an interpreter can make any number of events.
-    pub const unread_events_max: usize = 1 << 20;
+    /// Events for an interpreter that speaks and does not read, beside those of its exchanges. Flushes and
+    /// wishes about topics are answered, so an interpreter can make any number of events, of 64 bytes each;
+    /// and an engine has up to `interpreters_max`.
+    pub const unread_events_max: usize = 65_536;
+    /// Further ones for each exchange that it had at a time: the input, the end, the answer to what was
+    /// written, and one more. All of its clients may leave at once.
+    pub const unread_events_per_exchange: usize = 4;
     /// Memory that a batch of events keeps for the next events; a batch of large bodies gives the rest back.
     pub const batch_kept_bytes: usize = 1024 * 1024;
     /// Memory that is kept to encode the next long command in.
