@@ -853,7 +853,8 @@ int peregrine_write_file(peregrine_worker *worker, peregrine_ticket ticket, int 
                          int64_t length);
 /* Like peregrine_write_file(), for a file that peregrine_opened() gave and whose storage may be slow: the
  * engine does not ask for the file's size, `length` bytes from `offset` on have to be there. The descriptor
- * belongs to the engine from then on, unless the answer is negative. */
+ * belongs to the engine from then on, unless the answer is negative: PEREGRINE_E_RANGE where the range ends
+ * behind INT64_MAX. */
 int peregrine_write_slow_file(peregrine_worker *worker, peregrine_ticket ticket, int fd, uint64_t offset,
                               uint64_t length);
 /* Gives the caller the connection of a WebSocket handshake (PEREGRINE_HANDSHAKE) to speak on it as it likes:

@@ -339,6 +339,15 @@ test "mistakes are told at once, and nothing is sent" {
     );
     try testing.expectEqual(Code.ok, respond(&server, ticket, "", 0));
     try testing.expectEqual(Code.out_of_order, respond(&server, ticket, "", 0));
+    // No file has such a range, and the descriptor stays the caller's.
+    const file = c.open("/proc/self/exe", .{});
+    const most: u64 = std.math.maxInt(i64);
+    const all = std.math.maxInt(u64);
+    for ([_][2]u64{ .{ 0, most + 1 }, .{ most, 1 }, .{ 1, all }, .{ all, all } }) |range| {
+        const code = abi.peregrine_write_slow_file(handle, ticket, file, range[0], range[1]);
+        try testing.expectEqual(Code.range, code);
+    }
+    try testing.expectEqual(0, c.close(file));
     try testing.expectEqual(Code.done, abi.peregrine_write(handle, ticket, "end", 3, types.RespondFlag.end));
     try expectHeard(client, "0\r\n\r\n");
     try testing.expectEqual(Code.gone, abi.peregrine_read(handle, 12345));

@@ -631,6 +631,8 @@ pub export fn peregrine_write_slow_file(
     offset: u64,
     length: u64,
 ) callconv(.c) c_int {
+    // No file reaches further: sums with numbers up to here cannot overflow.
+    if (offset +| length > std.math.maxInt(i64)) return Code.range;
     return handle.apply(ticket, .{ .file = .{
         .fd = fd,
         .offset = offset,
