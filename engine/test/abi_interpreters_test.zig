@@ -629,6 +629,27 @@ const Process = struct {
         _ = try process.wait();
     }
 
+    /// For a test that has failed: ends the process, if it has not been waited for.
+    fn abandon(process: *const Process) void {
+        var status: c_int = 0;
+        if (c.waitpid(process.pid, &status, c.W.NOHANG) == 0) process.kill() catch {};
+    }
+
+    /// Whether the process becomes the engine's only interpreter. A process that cannot join ends.
+    fn joins(process: *const Process, engine: *const Engine) !bool {
+        for (0..30_000) |_| {
+            if (engine.stats().interpreters == 1) return true;
+            var status: c_int = 0;
+            if (c.waitpid(process.pid, &status, c.W.NOHANG) == process.pid) {
+                _ = c.close(process.gate);
+                try testing.expectEqual(1 << 8, status);
+                return false;
+            }
+            sleep(1);
+        }
+        return error.NeitherJoinsNorEnds;
+    }
+
     /// The wait status of the process.
     fn wait(process: *const Process) !c_int {
         var status: c_int = 0;
@@ -642,6 +663,7 @@ test "requests go to whoever is idle, and never stay behind one that is busy" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const busy: Process = try .start(&engine, -1);
+    errdefer busy.abandon();
     try engine.expectInterpreters(1);
     var slow = try engine.connect();
     defer slow.close();
@@ -655,6 +677,7 @@ test "requests go to whoever is idle, and never stay behind one that is busy" {
     }
     defer for (&early) |*client| client.close();
     const idle: Process = try .start(&engine, -1);
+    errdefer idle.abandon();
     for (&early) |*client| try client.expect("200", "");
     var client = try engine.connect();
     defer client.close();
@@ -675,6 +698,7 @@ test "a group of interpreters gets the requests of its routes alone, and keeps b
     const engine: Engine = try .start(.{ .shop = true, .limits = &.{.{ "queue_ms", 1500 }} });
     defer engine.stop();
     const site: Process = try .start(&engine, -1);
+    errdefer site.abandon();
     try engine.expectInterpreters(1);
     // Its interpreters may be another user's: they see no memory in which bodies of others lie.
     try testing.expectEqual(null, engine.handle.home.thread.local.depot);
@@ -696,6 +720,7 @@ test "a group of interpreters gets the requests of its routes alone, and keeps b
     }
     for (&waiting) |*late| try late.expect("503", "");
     const shop: Process = try .startAt(engine.shop_socket, .first, -1);
+    errdefer shop.abandon();
     try engine.expectInterpreters(2);
     var shop_text: [32]u8 = undefined;
     const of_shop = try std.fmt.bufPrint(&shop_text, "pid {d}", .{shop.pid});
@@ -714,6 +739,7 @@ test "a group of interpreters gets the requests of its routes alone, and keeps b
     try client.expect("200", of_site);
     // An interpreter that is stuck at the site keeps back no request of the shop.
     const again: Process = try .startAt(engine.shop_socket, .first, -1);
+    errdefer again.abandon();
     try waiting[0].expect("200", "");
     try client.get("/wait");
     try site.expectAtGate();
@@ -736,7 +762,9 @@ test "a group without topics has no delivery, whatever its interpreters say" {
     } });
     defer engine.stop();
     const site: Process = try .start(&engine, -1);
+    errdefer site.abandon();
     const shop: Process = try .startAt(engine.shop_socket, .first, -1);
+    errdefer shop.abandon();
     try engine.expectInterpreters(2);
     const delivery = engine.handle.home.thread.local.pool.?.delivery.?;
     var client = try engine.connect();
@@ -780,7 +808,9 @@ test "a group reads its own topics, and an interpreter reads for the first node 
     } });
     defer engine.stop();
     const site: Process = try .start(&engine, -1);
+    errdefer site.abandon();
     const shop: Process = try .startAt(engine.shop_socket, .first, -1);
+    errdefer shop.abandon();
     try engine.expectInterpreters(2);
     var client = try engine.connect();
     defer client.close();
@@ -812,13 +842,51 @@ test "a group reads its own topics, and an interpreter reads for the first node 
     try shop.kill();
 }
 
-/// Which of two processes answers how many of requests that come one after another.
-fn countAnswers(client: *Client, first: *const Process, second: *const Process) ![2]u32 {
+/// How the engine's thread sees its interpreters.
+const Standing = struct {
+    /// Whether all have done what they were given, and are ready for the next request.
+    fn areIdle(pool: *Pool) bool {
+        return for (pool.seats) |place| {
+            const seat = place orelse continue;
+            if (seat.state != .open or seat.busyWith() > 0) break false;
+            if ((seat.end.events.released() catch unreachable) != seat.end.events.at) break false;
+        } else true;
+    }
+
+    /// Whether the last request was offered to more than one of them, because the system let one wait.
+    fn hasMoved(pool: *Pool) bool {
+        var offered: u32 = 0;
+        for (pool.seats) |place| if (place) |seat| {
+            offered += @intFromBool(seat.last_offer == pool.arrivals);
+        };
+        return offered > 1;
+    }
+
+    fn expectIdle(engine: *const Engine) !void {
+        for (0..30_000) |_| {
+            if (engine.handle.call(areIdle, .{engine.handle.ownEngine().?.pool.?})) return;
+            sleep(1);
+        }
+        return error.NotIdle;
+    }
+};
+
+/// Which of two idle processes answers how many of requests that come one after another.
+fn countAnswers(
+    engine: *const Engine,
+    client: *Client,
+    first: *const Process,
+    second: *const Process,
+) ![2]u32 {
     var counts: [2]u32 = .{ 0, 0 };
     var text: [32]u8 = undefined;
     for (0..40) |_| {
-        try client.get("/");
-        const answer = try client.hear();
+        const answer = for (0..1000) |_| {
+            try Standing.expectIdle(engine);
+            try client.get("/");
+            const answer = try client.hear();
+            if (!engine.handle.call(Standing.hasMoved, .{engine.handle.ownEngine().?.pool.?})) break answer;
+        } else return error.EachHasMoved;
         for ([_]*const Process{ first, second }, &counts) |process, *count| {
             const expected = try std.fmt.bufPrint(&text, "pid {d}", .{process.pid});
             count.* += @intFromBool(std.mem.endsWith(u8, answer, expected));
@@ -828,9 +896,15 @@ fn countAnswers(client: *Client, first: *const Process, second: *const Process) 
 }
 
 /// Answers at least so many of a series each. On a busy machine a series may find an interpreter late.
-fn expectShares(client: *Client, first: *const Process, second: *const Process, least: [2]u32) !void {
+fn expectShares(
+    engine: *const Engine,
+    client: *Client,
+    first: *const Process,
+    second: *const Process,
+    least: [2]u32,
+) !void {
     for (0..10) |_| {
-        const counts = try countAnswers(client, first, second);
+        const counts = try countAnswers(engine, client, first, second);
         if (counts[0] >= least[0] and counts[1] >= least[1]) return;
     }
     return error.TestUnexpectedResult;
@@ -840,21 +914,23 @@ test "few requests go to the first of idle interpreters, or to all in turns if o
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const first: Process = try .start(&engine, -1);
+    errdefer first.abandon();
     try engine.expectInterpreters(1);
     const second: Process = try .start(&engine, -1);
+    errdefer second.abandon();
     try engine.expectInterpreters(2);
     var client = try engine.connect();
     defer client.close();
-    try expectShares(&client, &first, &second, .{ 30, 0 });
+    try expectShares(&engine, &client, &first, &second, .{ 30, 0 });
     try client.get("/turns");
     try client.expect("200", "");
-    try expectShares(&client, &first, &second, .{ 15, 15 });
+    try expectShares(&engine, &client, &first, &second, .{ 15, 15 });
     // The first interpreter has wanted it; the wish is taken back by whichever one gets the request.
     for (0..2) |_| {
         try client.get("/no-turns");
         try client.expect("200", "");
     }
-    try expectShares(&client, &first, &second, .{ 30, 0 });
+    try expectShares(&engine, &client, &first, &second, .{ 30, 0 });
     try first.kill();
     try second.kill();
 }
@@ -863,6 +939,7 @@ test "of one that is killed only what it had taken fails, and its connections se
     const engine: Engine = try .start(.{ .exchanges = 4 });
     defer engine.stop();
     const first: Process = try .start(&engine, -1);
+    errdefer first.abandon();
     try engine.expectInterpreters(1);
     var begun = try engine.connect();
     defer begun.close();
@@ -886,6 +963,7 @@ test "of one that is killed only what it had taken fails, and its connections se
     defer offered.close();
     try offered.get("/");
     const second: Process = try .start(&engine, -1);
+    errdefer second.abandon();
     try offered.expect("200", "");
     try first.kill();
     try slow.expect("502", "failed.\n");
@@ -930,6 +1008,7 @@ test "requests wait for an interpreter in order, and are refused when they are t
     try engine.expectWaiting(0);
     try clients[0].get("/");
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     try clients[0].expect("200", "");
     try process.kill();
 }
@@ -943,6 +1022,7 @@ test "requests that no interpreter has taken are refused when the time of a stop
     }, .limits = &.{.{ "queue_ms", for_ever_ms }} });
     defer engine.stop();
     const site: Process = try .start(&engine, -1);
+    errdefer site.abandon();
     try engine.expectInterpreters(1);
     var handed = try engine.connect();
     defer handed.close();
@@ -1018,11 +1098,14 @@ test "a group has limits of its own, and takes no places of others" {
     sleep(1800);
     try engine.expectWaiting(1);
     const site: Process = try .start(&engine, -1);
+    errdefer site.abandon();
     try clients[3].expect("200", "");
     // The second interpreter finds no place, whatever places the engine has.
     const shop: Process = try .startAt(engine.shop_socket, .first, -1);
+    errdefer shop.abandon();
     try engine.expectInterpreters(2);
     const refused: Process = try .startAt(engine.shop_socket, .first, -1);
+    errdefer refused.abandon();
     try testing.expectEqual(1 << 8, try refused.wait());
     try engine.expectInterpreters(2);
     // Nothing moves on this request.
@@ -1037,12 +1120,14 @@ test "an interpreter that does not keep to the rules is shut out alone" {
     defer engine.stop();
     for ([_][]const u8{ "/garbage", "/steal", "/outside", "/wish", "/hold" }) |path| {
         const honest: Process = try .start(&engine, -1);
+        errdefer honest.abandon();
         try engine.expectInterpreters(1);
         var other = try engine.connect();
         defer other.close();
         try other.get("/wait");
         try honest.expectAtGate();
         const rogue: Process = try .start(&engine, -1);
+        errdefer rogue.abandon();
         try engine.expectInterpreters(2);
         var client = try engine.connect();
         defer client.close();
@@ -1065,6 +1150,7 @@ test "an interpreter that closes its waker and stays is shut out, and killed" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const rogue: Process = try .start(&engine, -1);
+    errdefer rogue.abandon();
     try engine.expectInterpreters(1);
     var client = try engine.connect();
     defer client.close();
@@ -1082,6 +1168,7 @@ test "a range that no file has shuts its interpreter out, and ends no engine" {
     try testing.expectEqual(9, c.write(file, "from file", 9));
     for ([_][]const u8{ "/beyond/length", "/beyond/offset" }) |path| {
         const rogue: Process = try .start(&engine, file);
+        errdefer rogue.abandon();
         try engine.expectInterpreters(1);
         var client = try engine.connect();
         defer client.close();
@@ -1093,6 +1180,7 @@ test "a range that no file has shuts its interpreter out, and ends no engine" {
     }
     // An application may ask for what is behind the end of a file, which is nothing.
     const honest: Process = try .start(&engine, file);
+    errdefer honest.abandon();
     var client = try engine.connect();
     defer client.close();
     try client.get("/far");
@@ -1110,6 +1198,7 @@ test "a file for which the engine has no descriptor fails alone" {
     defer _ = c.close(file);
     try testing.expectEqual(9, c.write(file, "from file", 9));
     const process: Process = try .start(&engine, file);
+    errdefer process.abandon();
     var clients: [3]Client = undefined;
     for (&clients) |*client| client.* = try engine.connect();
     defer for (&clients) |*client| client.close();
@@ -1147,6 +1236,7 @@ test "a body's file for which an interpreter has no descriptor is refused, and n
     defer engine.stop();
     errdefer engine.printNotices();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     var clients: [2]Client = undefined;
     for (&clients) |*client| client.* = try engine.connect();
     defer for (&clients) |*client| client.close();
@@ -1175,6 +1265,7 @@ test "messages that break the rules keep no interpreter from joining" {
     // The engine's thread reads none of the messages before all are there.
     engine.handle.call(sendNonsense, .{engine.join_socket});
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     try engine.expectInterpreters(1);
     try process.kill();
     try engine.expectInterpreters(0);
@@ -1197,17 +1288,18 @@ test "an interpreter that goes on speaking while it goes holds nobody" {
     const peer = &engine.handle.ownEngine().?.pool.?.seats[0].?.peer;
     var calls = peer.calls.*;
     calls.raise = Chatter.goOn;
+    Chatter.prepare(handle.home.joined.shared.commands);
     engine.handle.call(Chatter.use, .{ peer, &calls });
-    Chatter.begin(handle.home.joined.shared.commands);
+    Chatter.begin();
     abi.peregrine_cut(handle);
     try engine.expectInterpreters(0);
-    try testing.expect(Chatter.times < 100);
+    try testing.expect(Chatter.times.load(.monotonic) < 100);
 }
 
 /// Says more whenever the engine has heard something, for a thousand times.
 const Chatter = struct {
     var header: *ring.Header = undefined;
-    var times: u32 = 0;
+    var times: std.atomic.Value(u32) = .init(0);
 
     const ring = abi.spoken.ring;
     const sleeping = 1;
@@ -1218,18 +1310,20 @@ const Chatter = struct {
         peer.calls = calls;
     }
 
-    /// A ring that is full of commands of no bytes.
-    fn begin(memory: []align(std.atomic.cache_line) u8) void {
+    /// Fills a ring with commands of no bytes, before the engine's thread knows of it.
+    fn prepare(memory: []align(std.atomic.cache_line) u8) void {
         header = @ptrCast(memory.ptr);
         const words: []u32 = @ptrCast(@alignCast(memory[@sizeOf(ring.Header)..]));
         for (words, 0..) |*word, at| word.* = if (at % 2 == 0) 0 else @backingInt(ring.Record.Part.whole);
+    }
+
+    fn begin() void {
         header.writer.store(sleeping, .monotonic);
         header.tail.store(ring.bytes_min, .release);
     }
 
     fn goOn(_: *Peer) void {
-        times += 1;
-        if (times == 1000) return;
+        if (times.fetchAdd(1, .monotonic) + 1 == 1000) return;
         header.tail.store(header.head.load(.monotonic) + ring.bytes_min, .release);
         header.writer.store(sleeping, .monotonic);
     }
@@ -1305,10 +1399,23 @@ test "an interpreter that asks for answers and reads none is shut out" {
     try engine.expectInterpreters(0);
 }
 
+/// Memory that fails, as the engine's thread sees it.
+const Shortfall = struct {
+    fn has(failing: *const testing.FailingAllocator) bool {
+        return failing.has_induced_failure;
+    }
+
+    /// The allocation after so many others fails.
+    fn failBehind(failing: *testing.FailingAllocator, count: usize) void {
+        failing.fail_index = failing.alloc_index +| count;
+    }
+};
+
 test "a request that cannot be given to an interpreter for want of memory is offered again" {
     const engine: Engine = try .start(.{ .limits = &.{.{ "queue_ms", 60_000 }} });
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     try engine.expectInterpreters(1);
     var client = try engine.connect();
     defer client.close();
@@ -1324,8 +1431,11 @@ test "a request that cannot be given to an interpreter for want of memory is off
     };
     engine.handle.call(Short.use, .{ &host.batches, failing.allocator() });
     try client.get("/");
-    while (!@atomicLoad(bool, &failing.has_induced_failure, .monotonic)) sleep(1);
-    @atomicStore(usize, &failing.fail_index, std.math.maxInt(usize), .monotonic);
+    for (0..30_000) |_| {
+        if (engine.handle.call(Shortfall.has, .{&failing})) break;
+        sleep(1);
+    } else return error.NothingFailed;
+    engine.handle.call(Shortfall.failBehind, .{ &failing, std.math.maxInt(usize) });
     try client.expect("200", "");
     try process.kill();
     try engine.expectInterpreters(0);
@@ -1342,6 +1452,7 @@ test "an interpreter is buried without memory, and one that cannot join leaves n
         }
     };
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     try engine.expectInterpreters(1);
     var client = try engine.connect();
     defer client.close();
@@ -1352,14 +1463,19 @@ test "an interpreter is buried without memory, and one that cannot join leaves n
     try client.expect("502", "failed.\n");
     try engine.expectInterpreters(0);
     var before: usize = 0;
-    for (0..6) |index| {
-        failing.fail_index = failing.alloc_index + index;
-        const refused: Process = try .start(&engine, -1);
-        const status = try refused.wait();
+    for (0..100) |index| {
+        engine.handle.call(Shortfall.failBehind, .{ &failing, index });
+        const next: Process = try .start(&engine, -1);
+        errdefer next.abandon();
+        if (try next.joins(&engine)) {
+            try testing.expect(index > 0);
+            try next.kill();
+            try engine.expectInterpreters(0);
+            break;
+        }
         if (index == 0) before = openDescriptors();
         try testing.expectEqual(before, openDescriptors());
-        try testing.expectEqual(1 << 8, status);
-    }
+    } else return error.NeverJoins;
     engine.handle.call(Short.use, .{ &pool.gpa, failing.internal_allocator });
 }
 
@@ -1367,9 +1483,11 @@ test "requests to join that do not end hold nobody" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const honest: Process = try .start(&engine, -1);
+    errdefer honest.abandon();
     try engine.expectInterpreters(1);
     var rogues: [3]Process = undefined;
     for (&rogues) |*rogue| rogue.* = try .startFlood(&engine);
+    errdefer for (&rogues) |*rogue| rogue.abandon();
     var client = try engine.connect();
     defer client.close();
     for (0..200) |_| {
@@ -1388,6 +1506,7 @@ test "whole bodies, in memory and in files, and files as answers" {
     defer _ = c.close(file);
     try testing.expectEqual(9, c.write(file, "from file", 9));
     const process: Process = try .start(&engine, file);
+    errdefer process.abandon();
     var client = try engine.connect();
     defer client.close();
     const bytes = try testing.allocator.alloc(u8, 1_000_000);
@@ -1422,6 +1541,7 @@ test "long bodies come whole, however many wait, and long answers go" {
     });
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     var slow = try engine.connect();
     defer slow.close();
     try slow.get("/wait");
@@ -1463,6 +1583,7 @@ test "a body stays as it is for as long as an interpreter reads it, though its c
         const engine: Engine = try .start(.{ .handed = handed });
         defer engine.stop();
         const process: Process = try .start(&engine, -1);
+        errdefer process.abandon();
         var body: [200_000]u8 = @splat('3');
         const head = "POST {s} HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n";
         var text: [100]u8 = undefined;
@@ -1500,6 +1621,7 @@ test "an answer that waits for its client stays as it is, holds up no other, and
     const engine: Engine = try .start(.{ .exchanges = 64 });
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     var slow = try engine.connect();
     defer slow.close();
     const few: c_int = 64 * 1024;
@@ -1515,6 +1637,7 @@ test "an answer that waits for its client stays as it is, holds up no other, and
     try process.kill();
     try engine.expectInterpreters(0);
     const next: Process = try .start(&engine, -1);
+    errdefer next.abandon();
     for (0..16) |_| try slow.expectLong(&long);
     try next.kill();
 }
@@ -1523,6 +1646,7 @@ test "the client of a long answer may be gone when its head is sent" {
     const engine: Engine = try .start(.{ .exchanges = 64 });
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     for (0..5) |_| {
         var gone = try engine.connect();
         try gone.get("/late");
@@ -1539,6 +1663,7 @@ test "bodies that just fit a record, or just do not, come whole wherever the rin
     const engine: Engine = try .start(.{ .exchanges = 64 });
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     const bytes: [66_600]u8 = @splat(3);
     var text: [200]u8 = undefined;
     var clients: [24]Client = undefined;
@@ -1568,6 +1693,7 @@ test "an interpreter that is at work can ask whether its client has left" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     var half = try engine.connect();
     defer half.close();
     try half.get("/leaver");
@@ -1587,6 +1713,7 @@ test "bodies as they come, for interpreters that want them so" {
     const engine: Engine = try .start(.{ .whole = false, .exchanges = 10 });
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     var client = try engine.connect();
     defer client.close();
     const bytes: [200_000]u8 = @splat(1);
@@ -1602,6 +1729,7 @@ test "an interpreter that leaves gets nothing more, and ends the requests that i
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const leaving: Process = try .start(&engine, -1);
+    errdefer leaving.abandon();
     try engine.expectInterpreters(1);
     var client = try engine.connect();
     defer client.close();
@@ -1611,6 +1739,7 @@ test "an interpreter that leaves gets nothing more, and ends the requests that i
     try engine.expectInterpreters(0);
     try client.get("/");
     const next: Process = try .start(&engine, -1);
+    errdefer next.abandon();
     try client.expect("200", "");
     try next.kill();
 }
@@ -1618,6 +1747,7 @@ test "an interpreter that leaves gets nothing more, and ends the requests that i
 test "when the engine goes its interpreters are told" {
     const engine: Engine = try .start(.{});
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     try engine.expectInterpreters(1);
     var client = try engine.connect();
     defer client.close();
@@ -1661,8 +1791,10 @@ test "a request that is handed over is another's, whatever is said and whoever d
     defer engine.stop();
     errdefer engine.printNotices();
     const first: Process = try .start(&engine, -1);
+    errdefer first.abandon();
     try engine.expectInterpreters(1);
     const blocking: Process = try .startAs(&engine, .handed, -1);
+    errdefer blocking.abandon();
     try engine.expectInterpreters(2);
     var texts: [2][32]u8 = undefined;
     const from_first = try std.fmt.bufPrint(&texts[0], "pid {d}", .{first.pid});
@@ -1706,6 +1838,7 @@ test "a request that is handed over is another's, whatever is said and whoever d
     try engine.expectInterpreters(1);
     try engine.expectWaiting(1);
     const other: Process = try .startAs(&engine, .handed, -1);
+    errdefer other.abandon();
     try late.expect("200", try std.fmt.bufPrint(&texts[1], "pid {d}", .{other.pid}));
     // The request of an interpreter that breaks the rules is another's by then.
     try client.get("/hand/twice");
@@ -1721,7 +1854,9 @@ test "a long body that came with its request is handed over with it" {
     defer engine.stop();
     errdefer engine.printNotices();
     const first: Process = try .start(&engine, -1);
+    errdefer first.abandon();
     const blocking: Process = try .startAs(&engine, .handed, -1);
+    errdefer blocking.abandon();
     try engine.expectInterpreters(2);
     const piece: [10_000]u8 = @splat('a');
     var clients: [3]Client = undefined;
@@ -1741,6 +1876,7 @@ test "an engine that is not told how many may be handed over lets none" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const process: Process = try .start(&engine, -1);
+    errdefer process.abandon();
     var client = try engine.connect();
     defer client.close();
     try client.get("/hand/");
