@@ -104,7 +104,7 @@ pub fn next(join_socket: i32) Next {
     switch (sharing.receive(join_socket, std.mem.asBytes(&greeting), &fds)) {
         .nothing => return .nothing,
         .lacking => return .lacking,
-        // Others may wait behind a message that breaks the rules.
+        // Further messages may wait behind a message that breaks the rules.
         .ended => return if (sharing.hasEnded(join_socket)) .nothing else .malformed,
         .message => |message| {
             if (message.fd_count == 0) return .malformed;

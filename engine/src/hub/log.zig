@@ -75,7 +75,7 @@ pub const Want = struct {
     variant: Variant,
     /// How far the reader may be behind the newest entry.
     quota: Lag = .{ .entries = std.math.maxInt(u64), .bytes = std.math.maxInt(u64) },
-    /// What happens to a reader that is further behind than its quota, or than the history goes back.
+    /// The fate of a reader that is further behind than its quota, or than the history goes back.
     behind: enum { cut, skip } = .cut,
 };
 

@@ -532,7 +532,7 @@ test "a share with many copies at a node costs another one none, however long th
         try testing.expectEqual(long.len, bytes.len);
         node.noteRead(reader, bytes.len);
     }
-    // Those first that have not changed for longest.
+    // Copies that have not changed for longest are forgotten first.
     try testing.expectEqual(.cut, try node.read(behind[0]));
     try testing.expectEqual(.reset, std.meta.activeTag(try node.read(behind[1])));
     try testing.expectEqual(20_000, (try node.read(behind[59])).bytes.bytes.len);

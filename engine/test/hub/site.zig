@@ -214,7 +214,7 @@ pub const Site = struct {
         return site.nodes[0].append(topic, bytes, server_file.now());
     }
 
-    /// The same with zeros in front, so that it is long.
+    /// Appends the number with zeros in front, as a long entry.
     pub fn appendLong(site: *Site, topic: []const u8, number: u64) !u32 {
         var text: [4096]u8 = undefined;
         const bytes = try std.fmt.bufPrint(&text, "{d:0>4096}", .{number});

@@ -163,6 +163,16 @@ const Reading = struct {
         reading.scene.deinit();
     }
 
+    /// Redis cuts connections that leave 64 KiB unread from here on. Returns a reader of `quiet` at the other
+    /// machine.
+    fn lowerLimit(reading: *Reading) !*Reader {
+        const sites = &reading.scene.sites;
+        try reading.scene.order(&.{ "CONFIG", "SET", "client-output-buffer-limit", "pubsub 65536 0 0" });
+        const quiet = try sites[1].addReader(1, "quiet", null);
+        try runUntil(sites, quiet, isAsked);
+        return quiet;
+    }
+
     fn allBegun(reading: *Reading) bool {
         for (reading.readers) |reader| if (reader.asked != null) return false;
         return true;
@@ -476,7 +486,7 @@ test "topics of a share have their room in Redis: the oldest go, and their reade
     try runUntil(&mount.scene.sites, @as([]const *Reader, &readers), Mount.allHave);
     try testing.expect(readers[0].resets() == 0 and readers[2].resets() == 0);
     try testing.expectEqual(1, readers[1].resets());
-    // Others take their place, also those that are only read.
+    // Further topics take their place, also topics that are only read.
     for ([_]Mount.How{ .append_long, .look }, [_]usize{ 500, 1500 }) |how, count| {
         try mount.use(how, count);
         try mount.expectWithin();
@@ -506,9 +516,7 @@ test "a flood makes Redis cut a machine that reads too slowly: its readers miss 
     defer reading.deinit();
     const scene = &reading.scene;
     const first, const other = scene.sites;
-    try scene.order(&.{ "CONFIG", "SET", "client-output-buffer-limit", "pubsub 65536 0 0" });
-    const quiet = try other.addReader(1, "quiet", null);
-    try runUntil(&scene.sites, quiet, isAsked);
+    const quiet = try reading.lowerLimit();
     for (1..6) |round| {
         const lost = other.redis.counts.lost;
         // The other machine does nothing meanwhile.
@@ -555,9 +563,7 @@ test "a flood that goes on: a machine that is cut again and again reads the quie
     defer reading.deinit();
     const scene = &reading.scene;
     const first, const other = scene.sites;
-    try scene.order(&.{ "CONFIG", "SET", "client-output-buffer-limit", "pubsub 65536 0 0" });
-    const quiet = try other.addReader(1, "quiet", null);
-    try runUntil(&scene.sites, quiet, isAsked);
+    const quiet = try reading.lowerLimit();
     const lost = other.redis.counts.lost;
     const begin = server_file.now();
     var round: u64 = 0;

@@ -180,10 +180,11 @@ sub _take {
     return $turn;
 }
 
-# One more interpreter; nothing if the others are to do. Dies if there is none at all.
+# A further interpreter; nothing if the present ones have to suffice. Dies if there is none at all.
 sub _another {
     my ($self) = @_;
     return if keys %{ $self->{all} } >= $self->{workers};
+    # Expected: no room for a process or its pipes. The present ones do its work, if there are any.
     my $interpreter = eval { $self->_new_interpreter };
     die $@ if !$interpreter && !%{ $self->{all} };
     return $interpreter;
