@@ -699,10 +699,9 @@ in a temporary file, after a mebibyte in memory, so that a slow client does not 
 application. These files count for C<max_body_spool>. 0: no such files. From 0 to 1125899906842624.
 B<--response-buffer>
 
-=item body_folder
+=item body_folder => TMPDIR, or /tmp
 
-The folder of temporary files. The files have no names, so nothing is left behind. Default: the
-folder in C<TMPDIR>, or F</tmp>. B<--body-folder>
+The folder of temporary files. The files have no names, so nothing is left behind. B<--body-folder>
 
 =item max_receive_queue => 1000
 

@@ -6,13 +6,12 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future::Exception;
-use PAGI::Server::Options::Command;
 use PAGI::Server::Options::Table;
 use PAGI::Server::Options::Type;
 use Peregrine;
 use Scalar::Util qw(blessed);
 
-my @SECTIONS = _sections();
+my @SECTIONS = PAGI::Server::Options::Table::sections();
 my @ALL      = map { my (undef, @options) = @$_; @options } @SECTIONS;
 my %BY_NAME  = map {
     my $option = $_;
@@ -27,7 +26,8 @@ my @VARIABLES = grep { $_->{variable} && !$_->{only} } @ALL;
 for my $option (grep { $_->{engine} } @ALL) {
     my $limit = $ENGINE{ $option->{engine} }
         or die "PAGI::Server: the engine has no limit '$option->{engine}' for option '$option->{name}'\n";
-    my $scale = $option->{scale} ||= 1;
+    # The engine counts milliseconds where an option has seconds.
+    my $scale = $option->{scale} = $option->{engine} =~ /_ms\z/ ? 1000 : 1;
     # An integer stays one, however large: divided, it would be printed with an exponent.
     $option->{$_} = $limit->{$_} % $scale ? $limit->{$_} / $scale : int($limit->{$_} / $scale)
         for qw(default min max);
@@ -45,23 +45,16 @@ for my $option (grep { $_->{engines} } @ALL) {
     $option->{shown_command} = join '/', map { $limits{$_}{default} } sort keys %limits;
 }
 
-# Both tables, section by section: first what the constructor has, then what only the command has.
+for my $option (@ALL) {
+    $option->{min}   //= 0      if defined $option->{max};
+    $option->{shown} //= 'none' if !$option->{only} && !grep { exists $option->{$_} } qw(default engine);
+}
+
 # The option that sets a limit of the engine; its own name if there is none.
 sub of_limit {
     my ($limit)  = @_;
     my ($option) = grep { ($_->{engine} // '') eq $limit } @ALL;
     return $option ? $option->{name} : $limit;
-}
-
-sub _sections {
-    my @joined = map { [@$_] } PAGI::Server::Options::Table::sections();
-    my %joined = map { $_->[0] => $_ } @joined;
-    for my $section (PAGI::Server::Options::Command::sections()) {
-        my ($title, @options) = @$section;
-        push @joined, $joined{$title} = [$title] if !$joined{$title};
-        push @{ $joined{$title} }, map { { %$_, only => 'command' } } @options;
-    }
-    return @joined;
 }
 
 sub sections { return @SECTIONS }
@@ -234,8 +227,7 @@ PAGI::Server::Options - what PAGI::Server accepts, and what is allowed
 
 =head1 DESCRIPTION
 
-Reads L<PAGI::Server::Options::Table> and L<PAGI::Server::Options::Command>; rows of the latter have a key
-C<only>. An option that sets a limit of the engine has no default or range there:
+Reads L<PAGI::Server::Options::Table>, where the options of C<pagi-server> alone have a key C<only>. An option that sets a limit of the engine has no default or range there:
 they come from the engine's own list, so that they are written down only once.
 
 =head1 FUNCTIONS
@@ -250,7 +242,7 @@ Array references with a title and the options that belong under it, in the order
 
     my @options = PAGI::Server::Options::all();
 
-All rows of both tables, with defaults and ranges filled in.
+All rows of the table, with defaults and ranges filled in.
 
 =head2 find
 
