@@ -69,6 +69,22 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
     };
 }
 
+# Connections are spread over as many sockets as the old program has had.
+subtest 'from processes with sockets of their own to one engine' => sub {
+    write_file('app.pl', TestLoad::application(1));
+    my $config = write_file('spread.conf', "workers = 4\nreuseport = on\nengine = inline\n");
+    my $server = TestServer->command(qw(-E production --config), $config, '--pid', "$dir/spread.pid", $app);
+    write_file('spread.conf', "workers = 1\nreuseport = on\nengine = process\n");
+    $server->signal('USR2');
+    ok(wait_for(sub { pid_in('spread.pid') != $server->pid }), 'the new program takes over');
+    is($server->wait, 0, '... and the old one ends');
+    my $served = 0;
+    # Expected: no process accepts a connection.
+    $served++ while $served < 40 && eval { get($server->port, '/')->{status} == 200 };
+    is($served, 40, '... each connection is served');
+    ok(stop_master('spread.pid'), 'the server stops');
+};
+
 subtest 'in the background, with relative paths' => sub {
     write_file('app.pl', TestLoad::application(1) =~ s{'t/lib'}{'${\getcwd()}/t/lib'}r);
     my $here = getcwd();

@@ -175,16 +175,6 @@ sub open_for {
     return;
 }
 
-# The sockets of processes with higher numbers, as listeners.
-sub others_beyond {
-    my ($self, $count) = @_;
-    my $others = $self->{others} || {};
-    my %rest   = %$self;
-    delete @rest{qw(others socket file)};
-    return map { bless { %rest, socket => delete $others->{$_} }, ref $self }
-        grep { $_ > $count } sort keys %$others;
-}
-
 # The sockets of a process, by its number. The first process also serves the sockets of processes beyond the
 # count.
 sub sockets_for {
@@ -202,19 +192,12 @@ sub leave_sockets {
     return;
 }
 
-# A copy of the listener, with a socket that has come from another process.
+# A copy of the listener, with one of its sockets.
 sub with_socket {
-    my ($self, $descriptor) = @_;
-    open my $socket, '+<&=', $descriptor or die "descriptor $descriptor: $!\n";
-    return bless { %$self, socket => $socket }, ref $self;
-}
-
-# The socket of a process. The others' copies that this process has are closed.
-sub take_socket {
-    my ($self, $process) = @_;
-    my $others = delete $self->{others} || {};
-    my $first  = delete $self->{socket};
-    return $others->{$process} || $first;
+    my ($self, $socket) = @_;
+    my %rest = %$self;
+    delete $rest{others};
+    return bless { %rest, socket => $socket }, ref $self;
 }
 
 # The address of a listening socket.
@@ -370,22 +353,19 @@ The addresses at which L</open_all> would listen, as far as that can be known wi
 objects without a C<socket>, with the port that was asked for. For a place at which it could not listen
 there is an object with C<place> and C<problem>, which is like the exception of L</open_all>.
 
-=head2 open_for, others_beyond, take_socket
+=head2 open_for
 
     $listener->open_for(2);
-    my @more   = $listener->others_beyond(2);
-    my $socket = $listener->take_socket(2);
 
-See L<Peregrine::Listeners/open_for>, L<Peregrine::Listeners/take_over_beyond> and
-L<Peregrine::Listeners/hand_over>.
+See L<Peregrine::Listeners/open_for>.
 
 =head2 sockets_for, leave_sockets, with_socket
 
     my @sockets = $listener->sockets_for(2, 4);
     $listener->leave_sockets;
-    my $same = $listener->with_socket($descriptor);
+    my $same = $listener->with_socket($handle);
 
-See L<Peregrine::Listeners/sockets_for, leave_sockets, adopt>.
+See L<Peregrine::Listeners/keep_for> and L<Peregrine::Listeners/sockets_for, leave_sockets, adopt>.
 
 =head2 sockets
 

@@ -65,9 +65,15 @@ sub open_for {
     return;
 }
 
-sub take_over_beyond {
-    my ($self, $count) = @_;
-    push @{ $self->{opened} }, map { $_->others_beyond($count) } $self->all;
+sub keep_for {
+    my ($self, @which) = @_;
+    return $self->_keep($self->sockets_for(@which));
+}
+
+sub _keep {
+    my ($self, @sockets) = @_;
+    my @all = $self->all;
+    $self->{opened} = [ map { $all[ $_->[0] ]->with_socket($_->[1]) } @sockets ];
     return;
 }
 
@@ -91,22 +97,25 @@ sub leave_sockets {
 
 sub adopt {
     my ($self, $which, $descriptors) = @_;
-    my @all = $self->all;
-    $self->{opened} = [ map { $all[ $which->[$_] ]->with_socket($descriptors->[$_]) } 0 .. $#$which ];
-    return;
+    my @sockets;
+    for my $at (0 .. $#$which) {
+        CORE::open my $socket, '+<&=', $descriptors->[$at] or die "descriptor $descriptors->[$at]: $!\n";
+        push @sockets, [ $which->[$at], $socket ];
+    }
+    return $self->_keep(@sockets);
 }
 
 sub hand_over {
-    my ($self, $worker, $process) = @_;
-    $_->{number} = _hand_over($_, $worker, $process || 1) for $self->all;
+    my ($self, $worker) = @_;
+    $_->{number} = _hand_over($_, $worker) for $self->all;
     Peregrine::Inherited->hide_from_forks;
     return;
 }
 
 # The engine closes the descriptor that it gets, Perl the one that it has. Returns the listener's number.
 sub _hand_over {
-    my ($listener, $worker, $process) = @_;
-    my $socket     = $listener->take_socket($process);
+    my ($listener, $worker) = @_;
+    my $socket     = delete $listener->{socket};
     my $descriptor = POSIX::dup(fileno $socket);
     my $code       = defined $descriptor ? $worker->listen_fd($descriptor) : -1;
     return $code if $code >= 0;
@@ -263,12 +272,12 @@ the connections that wait there. Dies like L</open>.
 Like L</open_for>, for a number of processes, and for further sockets that a L<Peregrine::Handover>
 has brought.
 
-=head2 take_over_beyond
+=head2 keep_for
 
-    $listeners->take_over_beyond(3);
+    $listeners->keep_for(2, 4);
 
-In the first process that serves: so many are to serve, and those sockets that were opened for others with
-higher numbers are its own, too.
+In the process with this number, when there are to be so many: closes its copies of all sockets that other
+processes serve. The first process also serves the sockets that were opened for processes beyond the last one.
 
 =head2 sockets_for, leave_sockets, adopt
 
@@ -284,11 +293,9 @@ each.
 =head2 hand_over
 
     $listeners->hand_over($worker);
-    $listeners->hand_over($worker, 2);
 
-Gives the sockets, those of that process, to a L<Peregrine/WORKER>, which accepts from now on, and closes
-this process's copies of all. Each listener has its C<number> there. Children of this process will not
-inherit the sockets.
+Gives the sockets to a L<Peregrine/WORKER>, which accepts from now on, and closes this process's copies. Each
+listener has its C<number> there. Children of this process will not inherit the sockets.
 
 =head2 for_handover, leave_files, own_files
 

@@ -177,7 +177,7 @@ sub bind {
     $self->_make_engine                         if $self->is_foreign;
     return                                      if !$self->{has_engine};
     $self->{engine}->worker->pause_accepting(1) if $self->{accepts_later};
-    $self->{listeners}->hand_over($self->{engine}->worker, $self->{number} || 1);
+    $self->{listeners}->hand_over($self->{engine}->worker);
     return;
 }
 

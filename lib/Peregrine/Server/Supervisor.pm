@@ -698,6 +698,8 @@ sub _instance {
 sub _serve_as_engine {
     my ($self, $record) = @_;
     $self->_leave_hub;
+    # A program before this one may have had sockets for several processes.
+    $self->{listeners}->keep_for(1, 1);
     my ($instance, $child, $loop) = $self->_instance(
         $record,
         role          => 'engine',
@@ -785,7 +787,7 @@ sub _take_sockets {
     my $listeners = $self->{listeners};
     return $listeners->adopt([ split /,/, $record->{sockets} ], $record->{descriptors})
         if $record->{descriptors};
-    return $record->{number} == 1 ? $listeners->take_over_beyond($record->{wanted}) : ();
+    return $listeners->keep_for(@{$record}{qw(number wanted)});
 }
 
 # The way to the engine: inherited, or sent.
