@@ -40,6 +40,26 @@ YARDSTICK = Server(
     ("@STATE@/bin/yardstick", "@PORT@"),
     build=zig("engine", "bench-yardstick", "--release=fast"),
 )
+# What the kernel takes for a server whose application is elsewhere: the floor of our placements.
+HOP_PROCESS = replace(
+    YARDSTICK,
+    name="hop-process",
+    title="yardstick with a hop to a process",
+    command=("@STATE@/bin/hop", "@PORT@", "process", "counters"),
+    build=zig("engine", "bench-hop", "--release=fast"),
+)
+HOP_THREAD = replace(
+    HOP_PROCESS,
+    name="hop-thread",
+    title="yardstick with a hop to a thread",
+    command=(*HOP_PROCESS.command[:-2], "thread", "counters"),
+)
+HOP_SOCKETS = replace(
+    HOP_PROCESS,
+    name="hop-sockets",
+    title="yardstick with a hop to a process, by sockets",
+    command=(*HOP_PROCESS.command[:-1], "sockets"),
+)
 ZIG = Server(
     "zig",
     "Peregrine, Zig handler",
@@ -297,7 +317,8 @@ HELLOS = (
     *(GRANIAN, UVICORN, MOJOLICIOUS, TWIGGY, STARLET, STARMAN),
 )
 HELLOS_ALONE = (
-    *(YARDSTICK, ZIG, PAGI, PAGI_THREAD, PAGI_PROCESS, PSGI, PSGI_PROCESS),
+    *(YARDSTICK, HOP_PROCESS, HOP_THREAD, HOP_SOCKETS),
+    *(ZIG, PAGI, PAGI_THREAD, PAGI_PROCESS, PSGI, PSGI_PROCESS),
     *(NGINX, H2O, *_FETCHED, GRANIAN, UVICORN),
 )
 

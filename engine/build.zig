@@ -95,7 +95,7 @@ pub fn build(b: *std.Build) void {
         "bench",
         "Build the yardstick and micro-benchmarks",
         "bench",
-        &.{ "yardstick", "handshakes" },
+        &.{ "yardstick", "hop", "handshakes" },
         target,
         optimize,
         layers,

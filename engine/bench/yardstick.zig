@@ -17,7 +17,7 @@ const carry_bytes = head_end.len - 1;
 const read_bytes = 16 * 1024;
 /// Answers that one read can ask for: a head has at least a request line besides its end.
 const answers_max = read_bytes / 16;
-const connections_max = 4096;
+pub const connections_max = 4096;
 /// Bytes of a body that are read at once.
 const body_read_bytes = 256 * 1024;
 
@@ -30,7 +30,7 @@ const Peer = struct {
 /// Indexed by descriptor.
 var peers: [connections_max]Peer = @splat(.{});
 var input: [carry_bytes + read_bytes]u8 = undefined;
-/// The answer, over and over; filled by main.
+/// The answer, over and over; filled by `fillOutput`.
 var output: [answers_max * answer.len]u8 = undefined;
 
 pub fn main(init: std.process.Init) !void {
@@ -40,7 +40,7 @@ pub fn main(init: std.process.Init) !void {
         std.process.exit(2);
     }
     const body = if (args.len == 3) try std.fmt.parseInt(usize, args[2], 10) else 0;
-    for (0..answers_max) |i| output[i * answer.len ..][0..answer.len].* = answer.*;
+    fillOutput();
     const listener = try listen(try std.fmt.parseInt(u16, args[1], 10));
     const poll = try descriptor(linux.epoll_create1(linux.EPOLL.CLOEXEC));
     try watch(poll, listener);
@@ -57,19 +57,35 @@ pub fn main(init: std.process.Init) !void {
     }
 }
 
+pub fn fillOutput() void {
+    for (0..answers_max) |i| output[i * answer.len ..][0..answer.len].* = answer.*;
+}
+
 /// Reads once, answers every head that ended therein with one write.
 fn serve(fd: linux.fd_t) void {
+    const heads = receive(fd);
+    if (heads > 0) send(fd, heads);
+}
+
+/// Reads once: the number of heads that ended therein.
+pub fn receive(fd: linux.fd_t) usize {
     const peer = &peers[@intCast(fd)];
     const received = linux.read(fd, input[carry_bytes..].ptr, read_bytes);
-    if (linux.errno(received) == .AGAIN) return;
-    if (linux.errno(received) != .SUCCESS or received == 0) return close(fd);
+    if (linux.errno(received) == .AGAIN) return 0;
+    if (linux.errno(received) != .SUCCESS or received == 0) {
+        close(fd);
+        return 0;
+    }
     assert(received <= read_bytes);
 
     input[0..carry_bytes].* = peer.carry;
     const bytes = input[0 .. carry_bytes + received];
     peer.carry = bytes[bytes.len - carry_bytes ..][0..carry_bytes].*;
-    const heads = @min(countHeads(bytes), answers_max);
-    if (heads == 0) return;
+    return @min(countHeads(bytes), answers_max);
+}
+
+/// Sends so many answers with one write.
+pub fn send(fd: linux.fd_t, heads: usize) void {
     const due = output[0 .. heads * answer.len];
     // A full socket buffer would need an outbox, which is what a yardstick has not: give up on that peer.
     if (linux.write(fd, due.ptr, due.len) != due.len) close(fd);
@@ -101,7 +117,7 @@ fn countHeads(bytes: []const u8) usize {
     return count;
 }
 
-fn accept(poll: linux.fd_t, listener: linux.fd_t) !void {
+pub fn accept(poll: linux.fd_t, listener: linux.fd_t) !void {
     const rc = linux.accept4(listener, null, null, linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC);
     if (linux.errno(rc) == .AGAIN or linux.errno(rc) == .CONNABORTED) return;
     const fd = try descriptor(rc);
@@ -111,7 +127,7 @@ fn accept(poll: linux.fd_t, listener: linux.fd_t) !void {
     try watch(poll, fd);
 }
 
-fn listen(port: u16) !linux.fd_t {
+pub fn listen(port: u16) !linux.fd_t {
     const fd = try descriptor(linux.socket(
         linux.AF.INET,
         linux.SOCK.STREAM | linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC,
@@ -127,7 +143,7 @@ fn listen(port: u16) !linux.fd_t {
     return fd;
 }
 
-fn watch(poll: linux.fd_t, fd: linux.fd_t) !void {
+pub fn watch(poll: linux.fd_t, fd: linux.fd_t) !void {
     var event: linux.epoll_event = .{ .events = linux.EPOLL.IN, .data = .{ .fd = fd } };
     try check(linux.epoll_ctl(poll, linux.EPOLL.CTL_ADD, fd, &event));
 }
@@ -141,12 +157,12 @@ fn close(fd: linux.fd_t) void {
     _ = linux.close(fd);
 }
 
-fn descriptor(rc: usize) !linux.fd_t {
+pub fn descriptor(rc: usize) !linux.fd_t {
     try check(rc);
     return @intCast(rc);
 }
 
-fn check(rc: usize) error{SystemCall}!void {
+pub fn check(rc: usize) error{SystemCall}!void {
     const code = linux.errno(rc);
     if (code == .SUCCESS) return;
     std.debug.print("yardstick: {t}\n", .{code});
