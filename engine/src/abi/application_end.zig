@@ -17,7 +17,7 @@ const Code = types.Code;
 const Batch = @import("batch.zig").Batch;
 const Command = peregrine.Command;
 const Event = types.Event;
-const HostLoop = peregrine.io.host_loop.HostLoop;
+pub const HostLoop = peregrine.io.host_loop.HostLoop;
 const io = peregrine.io;
 const trace = peregrine.trace;
 
@@ -72,9 +72,7 @@ pub const Engine = struct {
                 }
 
                 fn wait(engine: *Engine, timeout_ms: c_int, loop: ?*HostLoop) void {
-                    const wakeup = &owner(engine).wakeup;
-                    const host_loop = loop orelse return wakeup.wait(timeout_ms);
-                    host_loop.wait(wakeup.fd(), timeout_ms);
+                    owner(engine).wait(timeout_ms, loop);
                 }
 
                 fn waitForRoom(engine: *Engine, commands: *ring.Writer) bool {

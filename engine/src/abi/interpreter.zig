@@ -22,8 +22,10 @@ pub const Interpreter = struct {
     config: peregrine.Config,
     /// Tells of the engine's end, and carries descriptors to it.
     socket: i32,
-    /// The waker by which the engine and this interpreter make each other look around.
+    /// The waker by which the engine makes this interpreter look around.
     waker: i32,
+    /// The bell by which this interpreter makes the engine look around.
+    bell: i32,
     wakeup: sharing.Wakeup,
     takers: Takers,
     end: ApplicationEnd,
@@ -64,7 +66,7 @@ pub const Interpreter = struct {
     ) JoinError!*Interpreter {
         const met = try introduction.meet(join_socket, takers, timeout_ms);
         errdefer io.file.close(met.socket);
-        errdefer io.file.close(met.waker);
+        errdefer for ([_]i32{ met.waker, met.bell }) |fd| io.file.close(fd);
         errdefer met.memory.close();
         errdefer if (met.depot) |depot| depot.close();
         const self = try gpa.create(Interpreter);
@@ -77,6 +79,7 @@ pub const Interpreter = struct {
             .config = shared.limits() catch return error.VersionDiffers,
             .socket = met.socket,
             .waker = met.waker,
+            .bell = met.bell,
             .wakeup = try .init(met.waker, met.socket),
             .takers = takers,
             .end = undefined,
@@ -113,6 +116,7 @@ pub const Interpreter = struct {
         // The engine takes an interpreter that has a socket but no waker for hostile.
         io.file.close(self.socket);
         io.file.close(self.waker);
+        io.file.close(self.bell);
         self.shared.memory.close();
         if (self.depot) |depot| depot.close();
         self.gpa.destroy(self);
@@ -144,7 +148,12 @@ pub const Interpreter = struct {
     fn waitForLoop(self: *Interpreter, timeout_ms: c_int) void {
         const loop = if (self.end.loop) |*loop| loop else return;
         self.clear(true);
-        if (timeout_ms == 0) loop.look() else loop.wait(self.wakeup.fd(), timeout_ms);
+        if (timeout_ms == 0) loop.look() else self.wait(timeout_ms, loop);
+    }
+
+    /// From now on C's loop waits here, too (`peregrine_host_loop`); -1: it does no longer.
+    pub fn watchLoop(self: *Interpreter, loop: i32) sharing.Error!void {
+        return self.wakeup.watchLoop(loop);
     }
 
     fn breakOff(self: *Interpreter) []const types.Event {
@@ -241,22 +250,26 @@ pub const Interpreter = struct {
     }
 
     pub fn wakeEngine(self: *Interpreter) void {
-        sharing.raise(self.waker);
+        sharing.ring(self.bell);
     }
 
     /// Makes the wakeup unreadable. `asleep`: the engine may have made it readable.
     pub fn clear(self: *Interpreter, asleep: bool) void {
-        const was_raised = self.raised.load(.monotonic);
-        if (!asleep and !was_raised) return;
+        if (!asleep and !self.raised.load(.monotonic)) return;
         self.raised.store(false, .monotonic);
-        const was_woken = asleep and sharing.lower(self.waker) == .raised;
-        if (was_woken and !was_raised) return;
-        if (self.wakeup.clear() or was_woken) return;
-        // If the wakeup is readable still, the engine has ended.
-        if (sharing.hasEnded(self.socket)) {
-            self.wakeup.forget(self.socket);
-            _ = self.state.cmpxchgStrong(.open, .cut, .acq_rel, .monotonic);
-        }
+        self.wakeup.clear();
+        if (!self.wakeup.has_ended) return;
+        self.wakeup.forget(self.socket);
+        _ = self.state.cmpxchgStrong(.open, .cut, .acq_rel, .monotonic);
+    }
+
+    pub fn wait(self: *Interpreter, timeout_ms: c_int, loop: ?*application_end.HostLoop) void {
+        const host_loop = loop orelse {
+            _ = self.wakeup.wait(timeout_ms, null);
+            return;
+        };
+        const blocked = if (host_loop.blocked) |*set| set else null;
+        if (self.wakeup.wait(timeout_ms, blocked)) host_loop.is_due = true;
     }
 
     /// The engine takes commands whatever happens, so that there will be room soon, or it has gone.
@@ -266,9 +279,7 @@ pub const Interpreter = struct {
         while (!(commands.awaitRoom() catch return false)) {
             if (self.isDeaf() or sharing.hasEnded(self.socket)) return false;
             self.wakeEngine();
-            self.wakeup.wait(room_wait_ms);
-            _ = self.wakeup.clear();
-            _ = sharing.lower(self.waker);
+            _ = self.wakeup.waitWithoutLoop(room_wait_ms);
             self.raised.store(false, .monotonic);
         }
         return true;

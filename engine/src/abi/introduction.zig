@@ -1,6 +1,7 @@
 //! The first messages between an interpreter and its engine. The interpreter makes a pair of sockets and
 //! sends one of them through the join socket, which it has inherited from the engine's process; the engine
-//! answers with the memory of a new ring pair, a waker by which the two wake each other, and its depot.
+//! answers with the memory of a new ring pair, a waker and a bell by which the two wake each other, and its
+//! depot.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const depot = @import("depot.zig");
@@ -35,6 +36,7 @@ pub const Met = struct {
     /// The engine's depot (depot.zig); null: it has none.
     depot: ?sharing.Readable,
     waker: i32,
+    bell: i32,
 };
 
 /// Why an interpreter and an engine do not meet.
@@ -56,7 +58,7 @@ pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
     }
     sharing.waitReadable(ours, timeout_ms);
     var answer: Greeting = undefined;
-    var fds: [3]i32 = undefined;
+    var fds: [4]i32 = undefined;
     const message = switch (sharing.receive(ours, std.mem.asBytes(&answer), &fds)) {
         .nothing => return error.TimedOut,
         .lacking => return error.ProcessDescriptorsExhausted,
@@ -64,17 +66,19 @@ pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
         .message => |message| message,
     };
     const given = fds[0..message.fd_count];
-    errdefer if (given.len > 0) io.file.close(given[0]);
-    defer for (given[@min(1, given.len)..]) |fd| io.file.close(fd);
+    const kept = @min(2, given.len);
+    errdefer for (given[0..kept]) |fd| io.file.close(fd);
+    defer for (given[kept..]) |fd| io.file.close(fd);
     if (message.len != @sizeOf(Greeting) or answer.layout != Shared.layout) return error.VersionDiffers;
     if (given.len < fds.len - 1) return error.Refused;
-    const memory = try opened(sharing.Memory, fds[1], Shared.bytes);
+    const memory = try opened(sharing.Memory, fds[2], Shared.bytes);
     errdefer memory.close();
     return .{
         .socket = ours,
         .memory = memory,
-        .depot = if (given.len == fds.len) try opened(sharing.Readable, fds[2], depot.bytes) else null,
+        .depot = if (given.len == fds.len) try opened(sharing.Readable, fds[3], depot.bytes) else null,
         .waker = fds[0],
+        .bell = fds[1],
     };
 }
 
@@ -120,9 +124,9 @@ pub fn next(join_socket: i32) Next {
 }
 
 /// The engine's answer. False: it has gone.
-pub fn welcome(socket: i32, memory: i32, waker: i32, depot_fd: ?i32) bool {
+pub fn welcome(socket: i32, memory: i32, waker: i32, bell: i32, depot_fd: ?i32) bool {
     const greeting: Greeting = .{ .layout = Shared.layout };
-    const fds = [_]i32{ waker, memory, depot_fd orelse -1 };
+    const fds = [_]i32{ waker, bell, memory, depot_fd orelse -1 };
     const count: usize = if (depot_fd == null) fds.len - 1 else fds.len;
     return sharing.send(socket, std.mem.asBytes(&greeting), fds[0..count]) == .sent;
 }

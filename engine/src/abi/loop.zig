@@ -12,7 +12,10 @@ pub export fn peregrine_host_loop(handle: *Handle, fd: c_int, blocked: ?*const u
     const here = switch (handle.place()) {
         .here => |here| here,
         .thread => |pair| return waitWith(&pair.application, fd, blocked),
-        .joined => |interpreter| return waitWith(&interpreter.end, fd, blocked),
+        .joined => |interpreter| {
+            interpreter.watchLoop(fd) catch |err| return fail(err);
+            return waitWith(&interpreter.end, fd, blocked);
+        },
         .gone => return Code.gone,
     };
     const io = &here.engine.worker.io;

@@ -204,7 +204,6 @@ pub const Pool = struct {
     /// more to do.
     fn turn(pool: *Pool) bool {
         var more = false;
-        const deaf = pool.lower();
         pool.outcasts.sweep(pool.worker);
         for (pool.places()) |place| if (place) |seat| {
             more = seat.end.drain() or more;
@@ -214,7 +213,7 @@ pub const Pool = struct {
             if (foreign or group.more_join) pool.admit(group);
             more = more or group.more_join;
         }
-        if (foreign or deaf) pool.look();
+        if (foreign) pool.look();
         pool.in_turns = false;
         for (pool.places()) |place| if (place) |seat| {
             pool.collectFreed(seat);
@@ -230,16 +229,6 @@ pub const Pool = struct {
         };
         if (builtin.is_test) pool.invariants();
         return more;
-    }
-
-    /// Lowers the wakers that interpreters have raised. True: some interpreters have closed theirs.
-    fn lower(pool: *Pool) bool {
-        var deaf = false;
-        var raised = pool.worker.io.takeRaised();
-        while (raised != 0) : (raised &= raised - 1) {
-            if (pool.seats[@ctz(raised)]) |seat| deaf = !seat.lower() or deaf;
-        }
-        return deaf;
     }
 
     /// Counters or an access log have come, or gone.

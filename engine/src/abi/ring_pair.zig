@@ -194,6 +194,11 @@ pub const RingPair = struct {
         pair.wakeup.clear();
     }
 
+    pub fn wait(pair: *RingPair, timeout_ms: c_int, loop: ?*application_end.HostLoop) void {
+        const host_loop = loop orelse return pair.wakeup.wait(timeout_ms);
+        host_loop.wait(pair.wakeup.fd(), timeout_ms);
+    }
+
     pub fn waitForRoom(pair: *RingPair, commands: *ring.Writer) bool {
         pair.engine.made_room.reset();
         if (commands.awaitRoom() catch unreachable) return true; // the engine is no stranger

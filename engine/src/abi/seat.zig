@@ -37,8 +37,10 @@ pub const Seat = struct {
     number: u8,
     /// The socket to the interpreter: it carries descriptors, and closes when the interpreter ends.
     socket: i32,
-    /// The socket by which the interpreter and the engine wake each other.
+    /// The socket by which the engine wakes the interpreter.
     waker: i32,
+    /// The bell by which the interpreter wakes the engine.
+    bell: i32,
     shared: Shared,
     takers: Takers,
     /// The interpreter's group, if it gets requests first.
@@ -50,8 +52,6 @@ pub const Seat = struct {
     speaker: Speaker,
     /// A descriptor of the interpreter's process; null if it is the engine's own process or its parent.
     process: ?i32,
-    /// The interpreter has closed its end of the waker.
-    is_deaf: bool = false,
     /// Gathers the events of the interpreter's exchanges.
     host: Host,
     end: EngineEnd,
@@ -103,6 +103,8 @@ pub const Seat = struct {
         const waker, const its_waker = try sharing.wakers();
         defer io.file.close(its_waker);
         errdefer io.file.close(waker);
+        const bell = try sharing.bell();
+        errdefer io.file.close(bell);
         const seat = try gpa.create(Seat);
         errdefer gpa.destroy(seat);
         const process = sharing.processBehind(socket);
@@ -113,6 +115,7 @@ pub const Seat = struct {
             .number = number,
             .socket = socket,
             .waker = waker,
+            .bell = bell,
             .shared = .of(memory),
             .takers = takers,
             .hands = hands,
@@ -149,10 +152,13 @@ pub const Seat = struct {
         seat.host.link = &seat.end.link;
         try worker.io.watchForeign(socket);
         errdefer worker.io.unwatchForeign(socket);
-        try worker.io.watchWaker(waker, @intCast(number - 1));
+        // The interpreter says nothing at its end, but may close it.
+        try worker.io.watchForeign(waker);
         errdefer worker.io.unwatchForeign(waker);
+        try worker.io.watchBell(bell);
+        errdefer worker.io.unwatchForeign(bell);
         const depot_fd = if (depot) |there| there.descriptor() else null;
-        if (!introduction.welcome(socket, fd, its_waker, depot_fd)) return error.Gone;
+        if (!introduction.welcome(socket, fd, its_waker, bell, depot_fd)) return error.Gone;
         return seat;
     }
 
@@ -163,10 +169,12 @@ pub const Seat = struct {
         seat.shared.words.broken.store(1, .release);
         worker.io.unwatchForeign(seat.socket);
         worker.io.unwatchForeign(seat.waker);
+        worker.io.unwatchForeign(seat.bell);
         seat.end.deinit();
         seat.host.deinit(&worker.pool);
         io.file.close(seat.socket);
         io.file.close(seat.waker);
+        io.file.close(seat.bell);
         if (seat.process) |process| io.file.close(process);
         seat.end.borrowed.leave();
         seat.gpa.destroy(seat);
@@ -184,15 +192,9 @@ pub const Seat = struct {
         sharing.raise(seat.waker);
     }
 
-    /// The interpreter has raised its waker. False: the interpreter has closed its end of that.
-    pub fn lower(seat: *Seat) bool {
-        if (sharing.lower(seat.waker) == .ended) seat.is_deaf = true;
-        return !seat.is_deaf;
-    }
-
     /// The process of an interpreter that breaks the rules and has not ended. The caller has to end it.
     pub fn takeRogue(seat: *Seat) ?i32 {
-        if (!seat.is_deaf and !seat.end.broken.load(.monotonic)) return null;
+        if (!seat.isDeaf() and !seat.end.broken.load(.monotonic)) return null;
         if (sharing.hasEnded(seat.socket)) return null;
         defer seat.process = null;
         return seat.process;
@@ -292,7 +294,12 @@ pub const Seat = struct {
 
     /// Whether the interpreter has gone, or does not keep to the rules.
     pub fn isLost(seat: *const Seat) bool {
-        return seat.end.broken.load(.monotonic) or seat.is_deaf or sharing.hasEnded(seat.socket);
+        return seat.end.broken.load(.monotonic) or sharing.hasEnded(seat.socket) or seat.isDeaf();
+    }
+
+    /// Whether the interpreter has closed its end of the waker.
+    fn isDeaf(seat: *const Seat) bool {
+        return sharing.hasEnded(seat.waker);
     }
 
     /// The interpreter has said or read something, so it is not stuck.

@@ -66,8 +66,6 @@ pub fn Readiness(comptime Poller: type) type {
         woken_due: bool = false,
         /// A descriptor that the io watches for its host is ready, and the host has not been told.
         foreign_due: bool = false,
-        /// Wakers of others that were readable.
-        raised: u64 = 0,
         /// A host loop watches `fd()`.
         host_watches: bool = false,
         /// The waker was raised to keep `fd()` readable, and the kernel has not reported that yet.
@@ -461,20 +459,10 @@ pub fn Readiness(comptime Poller: type) type {
 
         // ---- Waking
 
-        /// A waker that another process raises (sharing.zig) ends a `wait` as long as it is readable.
-        pub fn watchWaker(
-            self: *Self,
-            waker: sys.Fd,
-            number: u6,
-        ) (sys.ResourceError || error{Unsupported})!void {
-            if (!@hasDecl(Poller, "watchWaker")) return error.Unsupported;
-            return self.poller.watchWaker(waker, number);
-        }
-
-        /// The numbers of those that were readable since the last call, a bit for each: to be lowered.
-        pub fn takeRaised(self: *Self) u64 {
-            defer self.raised = 0;
-            return self.raised;
+        /// Each ring of a bell (sharing.zig) ends a `wait`, and need not be read.
+        pub fn watchBell(self: *Self, bell: sys.Fd) (sys.ResourceError || error{Unsupported})!void {
+            if (!@hasDecl(Poller, "watchBell")) return error.Unsupported;
+            return self.poller.watchBell(bell);
         }
 
         /// A descriptor of others ends a `wait` whenever something new happens to it: bytes, its end.
@@ -573,9 +561,7 @@ pub fn Readiness(comptime Poller: type) type {
                             if (self.wake_requested.swap(false, .acq_rel)) self.woken_due = true;
                         },
                         1 => self.foreign_due = true,
-                        else => |index| if (@hasDecl(Poller, "first_of_others")) {
-                            self.raised |= @as(u64, 1) << @intCast(index - Poller.first_of_others);
-                        },
+                        else => {},
                     },
                     .timer => self.timer_at_ms = null,
                 }

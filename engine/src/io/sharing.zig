@@ -271,11 +271,26 @@ fn countOf(message: *const linux.msghdr, control: *const Control) usize {
 }
 
 /// By what a process hears of another one, and wakes itself: the waker that the other one raises, a counter
-/// of its own, and the socket between them, which tells of the other's end. One descriptor for all of them.
+/// of its own, the socket between them, which tells of the other's end, and perhaps a loop. One descriptor
+/// for all of them.
 pub const Wakeup = struct {
     all: sys.Fd,
     waker: sys.Fd,
     event: sys.Fd,
+    /// The loop that is watched, too; -1: none.
+    loop: sys.Fd = -1,
+    /// Signs of the waker since it was last lowered, and how many there may be. Each sign is an edge, so that
+    /// it need not be read before the next one.
+    unread: u8 = 0,
+    unread_max: u8,
+    /// `wait` has taken the signs that there were, and `clear` was not called since.
+    is_taken: bool = false,
+    /// The socket's other end is closed.
+    has_ended: bool = false,
+
+    /// What a report is of.
+    const Source = enum(u64) { waker, event, socket, loop };
+    const sources = 4;
 
     /// `waker`, of `wakers`, and `socket` stay the caller's.
     pub fn init(waker: sys.Fd, socket: sys.Fd) Error!Wakeup {
@@ -284,9 +299,22 @@ pub const Wakeup = struct {
         errdefer sys.close(all);
         const event = try watch.eventFd();
         errdefer sys.close(event);
-        for ([_]sys.Fd{ waker, event }) |one| try watch.epollAdd(all, one, watch.Ready.in, 0);
-        try watch.epollAdd(all, socket, watch.Ready.in | watch.Ready.peer_shut, 0);
-        return .{ .all = all, .waker = waker, .event = event };
+        const edge = watch.Ready.in | watch.Ready.edge;
+        try watch.epollAdd(all, waker, edge, @backingInt(Source.waker));
+        try watch.epollAdd(all, event, edge, @backingInt(Source.event));
+        const ready = watch.Ready.in | watch.Ready.peer_shut;
+        try watch.epollAdd(all, socket, ready, @backingInt(Source.socket));
+        return .{ .all = all, .waker = waker, .event = event, .unread_max = signsOf(waker) };
+    }
+
+    /// The signs for which a waker has room: several times fewer than the bytes that the kernel lets wait, as
+    /// there may be several bytes to a sign.
+    fn signsOf(waker: sys.Fd) u8 {
+        var room: c_int = 0;
+        var len: linux.socklen_t = @sizeOf(c_int);
+        const rc = linux.getsockopt(waker, linux.SOL.SOCKET, linux.SO.SNDBUF, @ptrCast(&room), &len);
+        if (linux.errno(rc) != .SUCCESS) return 1;
+        return @intCast(std.math.clamp(@divTrunc(room, 8192), 1, 16));
     }
 
     pub fn deinit(wakeup: *Wakeup) void {
@@ -294,10 +322,22 @@ pub const Wakeup = struct {
         sys.close(wakeup.all);
     }
 
+    /// From now on a loop's descriptor makes the wakeup readable, too; -1: none does. Called before the old
+    /// one is closed.
+    pub fn watchLoop(wakeup: *Wakeup, loop: sys.Fd) Error!void {
+        if (!is_linux) return error.Unsupported;
+        if (wakeup.loop >= 0) watch.epollDelete(wakeup.all, wakeup.loop) catch {};
+        wakeup.loop = -1;
+        if (loop < 0) return;
+        try watch.epollAdd(wakeup.all, loop, watch.Ready.in, @backingInt(Source.loop));
+        wakeup.loop = loop;
+    }
+
     /// The other process is gone: its ends of the waker and of `socket` make this readable no longer.
-    pub fn forget(wakeup: *const Wakeup, socket: sys.Fd) void {
+    pub fn forget(wakeup: *Wakeup, socket: sys.Fd) void {
         if (!is_linux) return;
         for ([_]sys.Fd{ wakeup.waker, socket }) |one| watch.epollDelete(wakeup.all, one) catch {};
+        wakeup.has_ended = false;
     }
 
     /// Makes the wakeup readable, from any thread of this process.
@@ -305,9 +345,11 @@ pub const Wakeup = struct {
         if (is_linux) watch.eventRaise(wakeup.event);
     }
 
-    /// Makes the wakeup unreadable after `raise`; false: nobody has raised it.
-    pub fn clear(wakeup: *const Wakeup) bool {
-        return is_linux and watch.eventTake(wakeup.event);
+    /// Makes the wakeup unreadable after the signs that came before the end of the last `wait`, or before
+    /// this call if there was none.
+    pub fn clear(wakeup: *Wakeup) void {
+        if (!wakeup.is_taken) _ = wakeup.take(0, null);
+        wakeup.is_taken = false;
     }
 
     /// The descriptor to watch for reading.
@@ -315,16 +357,66 @@ pub const Wakeup = struct {
         return wakeup.all;
     }
 
-    /// Waits until the wakeup is readable, at most `timeout_ms` (-1: without bound). A signal ends the wait
-    /// early.
-    pub fn wait(wakeup: *const Wakeup, timeout_ms: i32) void {
-        sys.waitReadable(wakeup.all, timeout_ms);
+    /// Waits until the wakeup is readable, at most `timeout_ms` (-1: without bound), while these signals are
+    /// blocked (null: as they are). True: the loop has something to do, or a signal has come.
+    pub fn wait(wakeup: *Wakeup, timeout_ms: i32, blocked: ?*const u64) bool {
+        wakeup.is_taken = true;
+        return wakeup.take(timeout_ms, blocked);
+    }
+
+    /// Waits for a sign of the other process, and not for the loop, whose turn comes later. True: a signal
+    /// has come.
+    pub fn waitWithoutLoop(wakeup: *Wakeup, timeout_ms: i32) bool {
+        wakeup.listenToLoop(0);
+        defer wakeup.listenToLoop(watch.Ready.in);
+        return wakeup.take(timeout_ms, null);
+    }
+
+    fn listenToLoop(wakeup: *const Wakeup, events: u32) void {
+        if (!is_linux or wakeup.loop < 0) return;
+        watch.epollModify(wakeup.all, wakeup.loop, events, @backingInt(Source.loop)) catch {};
+    }
+
+    fn take(wakeup: *Wakeup, timeout_ms: i32, blocked: ?*const u64) bool {
+        if (!is_linux) return false;
+        var reports: [sources]watch.EpollEvent = undefined;
+        const seen = watch.epollWaitBlocking(wakeup.all, &reports, timeout_ms, blocked) orelse return true;
+        const ending = watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed;
+        var is_due = false;
+        for (seen) |*report| switch (@as(Source, @fromBackingInt(report.data.u64))) {
+            .waker => wakeup.lower(),
+            .event => {},
+            .socket => wakeup.has_ended = wakeup.has_ended or report.events & ending != 0,
+            .loop => is_due = true,
+        };
+        return is_due;
+    }
+
+    fn lower(wakeup: *Wakeup) void {
+        wakeup.unread += 1;
+        if (wakeup.unread < wakeup.unread_max) return;
+        wakeup.unread = 0;
+        lowerWaker(wakeup.waker);
     }
 };
 
-/// Two sockets by which two processes wake each other, closed on exec and in forks. No process can make the
-/// other one wait in a wake: whether a descriptor waits is known to all who share it, as a counter's is, and
-/// each may change it; so every call here says that it must not.
+/// A bell that another process rings and this one watches (`watchBell` of the io): no process reads it, and
+/// only the other one writes to it. So a process that fills the counter, or makes it wait, holds nobody but
+/// itself.
+pub fn bell() Error!sys.Fd {
+    if (!is_linux) return error.Unsupported;
+    return watch.eventFd();
+}
+
+/// Rings a bell. Safe from any thread and from a signal handler.
+pub fn ring(fd: sys.Fd) void {
+    if (is_linux) watch.eventRaise(fd);
+}
+
+/// Two sockets: one process raises its end as a waker, and the other one hears that at its own (`Wakeup`);
+/// closed on exec and in forks. The other process cannot make this one wait in a wake: whether a descriptor
+/// waits is known to all who share it, as a counter's is, and each may change it; so every call here says
+/// that it must not.
 pub fn wakers() Error![2]sys.Fd {
     if (!is_linux) return error.Unsupported;
     var both: [2]sys.Fd = undefined;
@@ -342,19 +434,12 @@ pub fn raise(waker: sys.Fd) void {
     while (linux.errno(linux.sendto(waker, "w", 1, flags, null, 0)) == .INTR) {}
 }
 
-/// Makes a waker unreadable, if the other process keeps to the rules. `ended`: the other end is closed, and
-/// the waker stays readable.
-pub fn lower(waker: sys.Fd) enum { raised, silent, ended } {
-    if (!is_linux) return .ended;
+/// Makes room for further signs of a waker.
+fn lowerWaker(waker: sys.Fd) void {
     var bytes: [1024]u8 = undefined;
     while (true) {
         const rc = linux.recvfrom(waker, &bytes, bytes.len, linux.MSG.DONTWAIT, null, null);
-        switch (linux.errno(rc)) {
-            .SUCCESS => return if (rc > 0) .raised else .ended,
-            .INTR => {},
-            .AGAIN => return .silent,
-            else => return .ended,
-        }
+        if (linux.errno(rc) != .INTR) return;
     }
 }
 
@@ -425,30 +510,116 @@ test "both sides see the same shared memory, and neither can make it shorter" {
     try testing.expectError(error.Malformed, Memory.open(fd, here.bytes.len - 1));
 }
 
+/// A process with a wakeup, and the ends of the other process.
+const Bench = struct {
+    wakeup: Wakeup,
+    wakers: [2]sys.Fd,
+    sockets: [2]sys.Fd,
+
+    fn init() !Bench {
+        const ends = try wakers();
+        errdefer for (ends) |fd| sys.close(fd);
+        const sockets = try pair();
+        errdefer for (sockets) |fd| sys.close(fd);
+        return .{ .wakeup = try .init(ends[1], sockets[1]), .wakers = ends, .sockets = sockets };
+    }
+
+    fn deinit(bench: *Bench) void {
+        bench.wakeup.deinit();
+        for (bench.wakers ++ bench.sockets) |fd| if (fd >= 0) sys.close(fd);
+    }
+
+    fn expectReadable(bench: *const Bench, readable: bool) !void {
+        try testing.expectEqual(readable, sys.isReadable(bench.wakeup.fd()));
+    }
+};
+
 test "a waker that is full, or was made to wait by the other side, holds nobody" {
     if (!is_linux) return error.SkipZigTest;
-    const one, const other = try wakers();
-    defer sys.close(one);
-    defer sys.close(other);
-    try testing.expectEqual(.silent, lower(other));
-    raise(one);
-    try testing.expect(lower(other) == .raised and lower(other) == .silent);
+    var bench: Bench = try .init();
+    defer bench.deinit();
     // Make both ends block, as the other side can do with flags that both share.
-    for ([_]sys.Fd{ one, other }) |fd| try testing.expectEqual(0, linux.fcntl(fd, linux.F.SETFL, 0));
-    for (0..100_000) |_| raise(one);
-    while (lower(other) == .raised) {}
-    raise(one);
-    try testing.expect(lower(other) == .raised and lower(other) == .silent);
+    for (bench.wakers) |fd| try testing.expectEqual(0, linux.fcntl(fd, linux.F.SETFL, 0));
+    for (0..100_000) |_| raise(bench.wakers[0]);
+    for (0..bench.wakeup.unread_max) |_| {
+        bench.wakeup.clear();
+        raise(bench.wakers[0]);
+    }
 }
 
-test "a waker whose other end is closed says so" {
+test "a waker with little room is lowered after each sign" {
     if (!is_linux) return error.SkipZigTest;
-    const one, const other = try wakers();
-    defer sys.close(other);
-    raise(one);
-    sys.close(one);
-    try testing.expectEqual(.raised, lower(other));
-    for (0..2) |_| try testing.expectEqual(.ended, lower(other));
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    try testing.expect(bench.wakeup.unread_max > 1);
+    const little: c_int = 1;
+    for (bench.wakers) |fd| {
+        const rc = linux.setsockopt(fd, linux.SOL.SOCKET, linux.SO.SNDBUF, @ptrCast(&little), @sizeOf(c_int));
+        try testing.expectEqual(0, rc);
+    }
+    try testing.expectEqual(1, Wakeup.signsOf(bench.wakers[1]));
+    bench.wakeup.unread_max = 1;
+    for (0..100) |_| {
+        raise(bench.wakers[0]);
+        try bench.expectReadable(true);
+        bench.wakeup.clear();
+    }
+}
+
+test "a wakeup is readable from each sign to the next clear, however many signs there are" {
+    if (!is_linux) return error.SkipZigTest;
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    try bench.expectReadable(false);
+    for (0..1000) |_| {
+        for (0..2) |_| raise(bench.wakers[0]);
+        try bench.expectReadable(true);
+        bench.wakeup.clear();
+        try bench.expectReadable(false);
+        bench.wakeup.raise();
+        try testing.expect(!bench.wakeup.wait(-1, null));
+        try bench.expectReadable(false);
+        // A wait takes the signs, so that the clear behind it leaves the next one.
+        raise(bench.wakers[0]);
+        bench.wakeup.clear();
+        try bench.expectReadable(true);
+        bench.wakeup.clear();
+        try bench.expectReadable(false);
+    }
+}
+
+test "a wakeup tells of its loop, but not to a process that waits for room" {
+    if (!is_linux) return error.SkipZigTest;
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    const loop = try watch.eventFd();
+    defer sys.close(loop);
+    try bench.wakeup.watchLoop(loop);
+    try testing.expect(!bench.wakeup.wait(0, null));
+    watch.eventRaise(loop);
+    try testing.expect(bench.wakeup.wait(-1, &0));
+    bench.wakeup.clear();
+    try testing.expect(!bench.wakeup.waitWithoutLoop(0));
+    try testing.expect(bench.wakeup.wait(-1, null));
+    try bench.wakeup.watchLoop(-1);
+    try testing.expect(!bench.wakeup.wait(0, null));
+}
+
+test "the end of the other process is told once" {
+    if (!is_linux) return error.SkipZigTest;
+    var bench: Bench = try .init();
+    defer bench.deinit();
+    try testing.expectEqual(.sent, send(bench.sockets[0], "x", &.{}));
+    try testing.expect(!bench.wakeup.wait(-1, null) and !bench.wakeup.has_ended);
+    for ([_]*sys.Fd{ &bench.wakers[0], &bench.sockets[0] }) |fd| {
+        sys.close(fd.*);
+        fd.* = -1;
+    }
+    try testing.expect(!bench.wakeup.wait(-1, null) and bench.wakeup.has_ended);
+    bench.wakeup.forget(bench.sockets[1]);
+    bench.wakeup.clear();
+    try testing.expect(!bench.wakeup.wait(0, null) and !bench.wakeup.has_ended);
+    try bench.expectReadable(false);
 }
 
 test "descriptors go from one end to the other, and an end that is closed is noticed" {

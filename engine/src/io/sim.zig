@@ -485,12 +485,8 @@ pub const Sim = struct {
     }
 
     /// The simulation has no descriptors to watch.
-    pub fn watchWaker(_: *Sim, _: i32, _: u6) error{Unsupported}!void {
+    pub fn watchBell(_: *Sim, _: i32) error{Unsupported}!void {
         return error.Unsupported;
-    }
-
-    pub fn takeRaised(_: *Sim) u64 {
-        return 0;
     }
 
     pub fn watchForeign(self: *Sim, foreign: sys.Fd) error{ OutOfMemory, Unsupported }!void {

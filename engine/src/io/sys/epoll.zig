@@ -67,13 +67,13 @@ pub fn epollWait(epoll: Fd, buffer: []EpollEvent, timeout_ms: i32) []EpollEvent 
     };
 }
 
-/// Like `epollWait`, with `mask` as the thread's blocked signals (bit n - 1 for signal n) while it waits.
-/// Null: a signal has ended the wait.
+/// Like `epollWait`, with `blocked` as the thread's blocked signals (bit n - 1 for signal n) while it waits;
+/// null: as they are. Returns null if a signal has ended the wait.
 pub fn epollWaitBlocking(
     epoll: Fd,
     buffer: []EpollEvent,
     timeout_ms: i32,
-    blocked: *const u64,
+    blocked: ?*const u64,
 ) ?[]EpollEvent {
     const rc = linux.syscall6(
         .epoll_pwait,
@@ -81,7 +81,7 @@ pub fn epollWaitBlocking(
         @intFromPtr(buffer.ptr),
         buffer.len,
         @as(u32, @bitCast(timeout_ms)),
-        @intFromPtr(blocked),
+        if (blocked) |set| @intFromPtr(set) else 0,
         @sizeOf(u64),
     );
     return switch (linux.errno(rc)) {
