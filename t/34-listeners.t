@@ -12,6 +12,7 @@ use IO::Async::Loop;
 use IO::Socket::IP   ();
 use IO::Socket::UNIX ();
 use PAGI::Server;
+use Peregrine::Listeners;
 use Socket qw(SOCK_STREAM);
 use Test::More;
 use TestServer;
@@ -389,6 +390,38 @@ subtest 'embedded' => sub {
     ok(-S $path, 'another start makes it again');
     $loop->remove($server);
     ok(!-e $path, 'removing the server removes the file');
+};
+
+# The last one: from here on this process is one that Server::Starter has started.
+subtest 'inherited sockets that are used twice' => sub {
+    my $tcp    = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 5) or die $@;
+    my $passed = '127.0.0.1:' . $tcp->sockport . '=' . fileno $tcp;
+    local $ENV{SERVER_STARTER_PORT} = $passed;
+    my $listeners = Peregrine::Listeners->new->choose([], unnamed => 1);
+    my $facts     = { type => 'inherited', descriptor => fileno $tcp };
+    is_deeply([ $listeners->facts ], [$facts], 'found');
+    # Expected: an exception that has nothing to do with them.
+    eval { die "another problem\n" };
+    is_deeply([ $listeners->facts ], [$facts], 'found again');
+
+    my $taken  = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 5) or die $@;
+    my $server = PAGI::Server->new(
+        app        => $app,
+        listen     => [ map { '127.0.0.1:' . $_->sockport } $tcp, $taken ],
+        quiet      => 1,
+        access_log => undef,
+    );
+    my $loop = IO::Async::Loop->new;
+    $loop->add($server);
+    $ENV{SERVER_STARTER_PORT} = $passed;
+    like($server->listen->await->failure, qr/already in use/, 'a start that fails for another place');
+    close $taken;
+
+    for my $start (qw(second third)) {
+        is($server->listen->await->failure, undef, "the $start start has the inherited socket");
+        $server->shutdown->await;
+    }
+    $loop->remove($server);
 };
 
 done_testing;

@@ -69,21 +69,35 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
     };
 }
 
-# Connections are spread over as many sockets as the old program has had.
-subtest 'from processes with sockets of their own to one engine' => sub {
-    write_file('app.pl', TestLoad::application(1));
-    my $config = write_file('spread.conf', "workers = 4\nreuseport = on\nengine = inline\n");
-    my $server = TestServer->command(qw(-E production --config), $config, '--pid', "$dir/spread.pid", $app);
-    write_file('spread.conf', "workers = 1\nreuseport = on\nengine = process\n");
-    $server->signal('USR2');
-    ok(wait_for(sub { pid_in('spread.pid') != $server->pid }), 'the new program takes over');
-    is($server->wait, 0, '... and the old one ends');
-    my $served = 0;
-    # Expected: no process accepts a connection.
-    $served++ while $served < 40 && eval { get($server->port, '/')->{status} == 200 };
-    is($served, 40, '... each connection is served');
-    ok(stop_master('spread.pid'), 'the server stops');
-};
+# The options of an old and of a new program. Connections are spread over as many sockets as the old one has had.
+my %changes = (
+    'from processes with sockets of their own to one engine' => [
+        "workers = 4\nreuseport = on\nengine = inline\n",
+        "workers = 1\nreuseport = on\nengine = process\n"
+    ],
+    'from processes that share a socket to sockets of their own' =>
+        [ "workers = 2\nengine = inline\n", "workers = 2\nreuseport = on\nengine = inline\n" ],
+);
+for my $change (sort keys %changes) {
+    subtest $change => sub {
+        my ($before, $after) = @{ $changes{$change} };
+        write_file('app.pl', TestLoad::application(1));
+        my $config = write_file('change.conf', $before);
+        my $server =
+            TestServer->command(qw(-E production --config), $config, '--pid', "$dir/change.pid", $app);
+        write_file('change.conf', $after);
+        $server->signal('USR2');
+        my $is_other = sub { pid_in('change.pid') != $server->pid };
+        wait_for(sub { $is_other->() || $server->log =~ /has not taken over/ });
+        ok($is_other->(), 'the new program takes over') or return $server->stop;
+        is($server->wait, 0, '... and the old one ends');
+        my $served = 0;
+        # Expected: no process accepts a connection.
+        $served++ while $served < 40 && eval { get($server->port, '/')->{status} == 200 };
+        is($served, 40, '... each connection is served');
+        ok(stop_master('change.pid'), 'the server stops');
+    };
+}
 
 subtest 'in the background, with relative paths' => sub {
     write_file('app.pl', TestLoad::application(1) =~ s{'t/lib'}{'${\getcwd()}/t/lib'}r);
@@ -151,6 +165,39 @@ subtest 'a new program that hangs' => sub {
         '... and the status is where it was'
     );
     ok(stop_master('hang.pid'), 'the server stops');
+};
+
+# Service managers send TERM to all processes. Requests wait in the engine for an interpreter that is at work.
+subtest 'TERM to an old program that leaves' => sub {
+    my $gate = "$dir/gate";
+    my $psgi = write_file('gate.psgi', <<"PERL");
+sub {
+    open my \$came, '>', "$dir/came" or die \$!;
+    select undef, undef, undef, 0.01 until \$_[0]{PATH_INFO} ne '/gate' || -e '$gate';
+    return [ 200, [], ["\$\$"] ];
+}
+PERL
+    my $server =
+        TestServer->command_of('peregrine',
+        qw(-E production --engine process --workers 1 --health-path /healthz --pid),
+        "$dir/term.pid", $psgi);
+    my $port = $server->port;
+    my $idle = TestClient->new($port);
+    $idle->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    is($idle->response->{status}, 200, 'a connection that is idle');
+    unlink "$dir/came";
+    my @clients = map { TestClient->new($port) } 1 .. 3;
+    $_->send("GET /gate HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") for @clients;
+    ok(wait_for(sub { -e "$dir/came" }), 'a request is at work');
+    is(get($port, '/healthz')->{status}, 200, '... the engine has them all');
+    $server->signal('USR2');
+    ok($server->wait_for_log(qr/serves: this one leaves/), 'a new program takes over');
+    $server->signal('TERM');
+    is($idle->rest, '', 'the engine is told to stop');
+    write_file('gate', '');
+    is_deeply([ map { ($_->response || {})->{status} } @clients ], [ 200, 200, 200 ], 'all are answered');
+    is($server->wait, 0, 'the old program ends');
+    ok(stop_master('term.pid'), 'the new one stops');
 };
 
 # Sockets that were passed to the program, from descriptor 3 on.

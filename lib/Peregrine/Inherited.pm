@@ -91,6 +91,13 @@ sub take {
     return;
 }
 
+# Other listeners may take them.
+sub give_back {
+    my ($self, @descriptors) = @_;
+    delete @{ $self->{taken} }{@descriptors};
+    return;
+}
+
 # Whether a socket is bound to that address. One of the old program's may have been asked for with port 0.
 sub _is_at {
     my ($self, $descriptor, $address) = @_;
@@ -215,6 +222,12 @@ All, and those that are meant for what the program serves.
     my $handle = $inherited->take($address);
 
 The handle of the socket that is bound to this address (as C<getsockname> gives it), or nothing.
+
+=head2 give_back
+
+    $inherited->give_back(fileno $handle);
+
+They may be taken again: their listeners have closed.
 
 =head2 with_port
 

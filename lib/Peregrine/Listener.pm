@@ -111,9 +111,10 @@ sub _resolve {
 }
 
 sub _inherited {
-    my ($args, $address, $port) = @_;
-    return $args->{inherited}
-        && $args->{inherited}->take(Peregrine::Inherited::with_port($address->{addr}, $port));
+    my ($args, $address) = @_;
+    my $socket = $args->{inherited} && $args->{inherited}->take($address) or return;
+    push @{ $args->{taken} }, fileno $socket;
+    return $socket;
 }
 
 sub _open_one {
@@ -138,7 +139,7 @@ sub _open_on {
     my ($addresses, $about,  $args)      = @_;
     my ($chosen,    $reason, @listeners) = ($about->{port});
     for my $address (@$addresses) {
-        my $inherited = _inherited($args, $address, $chosen);
+        my $inherited = _inherited($args, Peregrine::Inherited::with_port($address->{addr}, $chosen));
         my $v6_only   = @$addresses > 1 || $args->{ports_v4}{$chosen};
         my $socket    = $inherited      || _open_one($address, $chosen, $v6_only, $args);
         if (!$socket) {
@@ -151,11 +152,18 @@ sub _open_on {
         $chosen ||= $listener->{port};
         $listener->{asked} = $about->{port};
         $listener->{again} = [ $address, $chosen, $v6_only, $args ]
-            if $args->{reuseport} && (!$inherited || $args->{inherited}->is_handover);
+            if $args->{reuseport} && (!$inherited || $args->{inherited}->is_handover && _is_shared($socket));
         push @listeners, $listener;
     }
     die $reason || _failure($about, 'the host has no address') if !@listeners;
     return @listeners;
+}
+
+# Whether further sockets may be opened at the same address.
+sub _is_shared {
+    my ($socket) = @_;
+    my $value    = getsockopt $socket, SOL_SOCKET, SO_REUSEPORT;
+    return $value && unpack 'i', $value;
 }
 
 # Opens another socket at the same address, for another process.
@@ -164,7 +172,7 @@ sub open_for {
     my $again = $self->{again};
     return if $process == 1 || !$again || $self->{others}{$process};
     my ($address, $port, $v6_only, $args) = @$again;
-    my $inherited = _inherited($args, $address, $port);
+    my $inherited = _inherited($args, Peregrine::Inherited::with_port($address->{addr}, $port));
     return if !$inherited && $inherited_only;
     return
         $self->{others}{$process} =
@@ -221,7 +229,7 @@ sub _described_address {
 sub _open_unix {
     my ($place, $args) = @_;
     my $path      = $place->{path};
-    my $inherited = $args->{inherited} && $args->{inherited}->take(pack_sockaddr_un($path));
+    my $inherited = _inherited($args, pack_sockaddr_un($path));
     if ($inherited) {
         # The file of an old program's socket is the old one's until the new one serves.
         my %facts = $args->{inherited}->is_handover ? _file_facts($path) : ();

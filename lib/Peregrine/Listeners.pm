@@ -31,7 +31,7 @@ sub places { return @{ $_[0]{places} } }
 sub _wanted {
     my ($self) = @_;
     my $inherited = $self->{inherited} //= eval { Peregrine::Inherited->from_environment };
-    die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if $@;
+    die Future::Exception->new("Cannot use inherited sockets: $@", 'listen', 0) if !$inherited && $@;
     return ($self->{places}, $inherited)
         if !$inherited || !$self->{unnamed} || !$inherited->is_for_all;
     $self->{takes_all} = 1;
@@ -50,8 +50,12 @@ sub plan {
 sub open {
     my ($self,   %args)      = @_;
     my ($places, $inherited) = $self->_wanted;
-    my @opened = eval { Peregrine::Listener->open_all($places, %args, inherited => $inherited) };
-    die ref $@ ? Future::Exception->new($@->{message}, 'listen', @{$@}{qw(errno host port)}) : $@ if !@opened;
+    @args{qw(inherited taken)} = ($inherited, $self->{taken} = []);
+    my @opened = eval { Peregrine::Listener->open_all($places, %args) };
+    if (!@opened) {
+        $self->_give_back;
+        die ref $@ ? Future::Exception->new($@->{message}, 'listen', @{$@}{qw(errno host port)}) : $@;
+    }
     $self->{opened} = \@opened;
     return $inherited ? $inherited->close_rest : ();
 }
@@ -164,6 +168,14 @@ sub close {
     my ($self) = @_;
     $self->remove_files;
     delete $self->{opened};
+    return $self->_give_back;
+}
+
+# Inherited sockets are there for another start.
+sub _give_back {
+    my ($self) = @_;
+    my $taken = delete $self->{taken} or return;
+    $self->{inherited}->give_back(@$taken) if $self->{inherited};
     return;
 }
 

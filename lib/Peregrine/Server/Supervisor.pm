@@ -540,8 +540,8 @@ sub shutdown {
 sub end {
     my ($self, $way) = @_;
     if ($self->{stopping}) {
-        $_->$way for grep { defined } @{$self}{qw(engine_master master)};
-        $_->end($way) for @{ $self->{mount_pools} || [] };
+        if   ($self->{ends_interpreters}) { $self->_end_interpreters($way) }
+        else                              { $self->{engine_master}->$way }
         return $self->{stopping};
     }
     my ($loop, $monitor) = @{$self}{qw(loop monitor)};
@@ -563,6 +563,7 @@ sub end {
 
 sub _end_interpreters {
     my ($self, $way) = @_;
+    $self->{ends_interpreters} = 1;
     my @ends = ($self->{master}->$way, map { $_->end($way) } @{ $self->{mount_pools} || [] });
     return @ends > 1 ? Future->wait_all(@ends) : $ends[0];
 }
