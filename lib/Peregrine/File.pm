@@ -11,6 +11,13 @@ use filetest 'access';
 use Errno      qw(EISDIR ENOTDIR);
 use File::Spec ();
 
+sub text {
+    my ($path) = @_;
+    open my $in, '<', $path or return undef;    ## no critic
+    local $/ = undef;
+    return scalar readline $in;
+}
+
 sub problem {
     my ($path) = @_;
     my $reason = reason($path);
@@ -51,13 +58,19 @@ __END__
 
 =head1 NAME
 
-Peregrine::File - whether a file could be written
+Peregrine::File - the text of a file, and whether it could be written
 
 =head1 SYNOPSIS
 
     my $problem = Peregrine::File::problem('/var/log/app.log');
 
 =head1 FUNCTIONS
+
+=head2 text
+
+    my $status = Peregrine::File::text('/proc/self/status') // '';
+
+All of a file, whatever C<$/> is; undef if it cannot be read.
 
 =head2 problem
 

@@ -5,7 +5,8 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use B          ();
+use B ();
+use Config;
 use File::Spec ();
 use IO::Async::Loop;
 use Peregrine;
@@ -179,12 +180,8 @@ sub how_it_ended {
     my ($status) = @_;
     my $signal = $status & 127;
     return 'has exited with status ' . ($status >> 8) if !$signal;
-    my ($name) = grep {
-        (POSIX->can("SIG$_") || sub { -1 })->() == $signal
-        } qw(
-        KILL TERM SEGV ABRT BUS FPE ILL INT QUIT HUP PIPE ALRM USR1 USR2 TRAP SYS XCPU XFSZ
-        );
-    return 'was killed by ' . ($name ? "SIG$name" : "signal $signal");
+    my $name = (split / /, $Config{sig_name})[$signal];
+    return 'was killed by ' . ($name =~ /\ANUM/ ? "signal $signal" : "SIG$name");
 }
 
 1;

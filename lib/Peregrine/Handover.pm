@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Cwd   ();
 use Fcntl qw(F_GETFD F_SETFD FD_CLOEXEC);
 use Peregrine;
+use Peregrine::File;
 use Peregrine::Link;
 use Peregrine::Notify;
 use POSIX ();
@@ -25,9 +26,7 @@ my %STARTED = (
 
 # Undef where they are not to be had.
 sub _words {
-    open my $in, '<', '/proc/self/cmdline' or return undef;    ## no critic
-    local $/;
-    my @words = split /\0/, readline($in) // '', -1;
+    my @words = split /\0/, Peregrine::File::text('/proc/self/cmdline') // '', -1;
     pop @words;
     # An assignment to $0 overwrites the first of these words and empties the others: plackup assigns the name
     # of the file that it loads. Its @ARGV is as it was.
@@ -149,13 +148,11 @@ sub take {
 # faster.
 sub told {
     my ($self, $name) = @_;
-    my $handle = $self->{link}->handle // return $self->{told}{$name};
-    my $bits   = '';
-    vec($bits, fileno $handle, 1) = 1;
+    my $link = $self->{link};
     for (1 .. 20) {
-        last if exists $self->{told}{$name} || $self->{link}->has_ended;
-        select my $ready = $bits, undef, undef, 0.1;
-        $self->{told}{ $_->[0] } = $_->[1] for $self->{link}->read_lines;
+        last if exists $self->{told}{$name} || $link->has_ended || !$link->handle;
+        $link->wait(0.1);
+        $self->{told}{ $_->[0] } = $_->[1] for $link->read_lines;
     }
     return $self->{told}{$name};
 }

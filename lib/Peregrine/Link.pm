@@ -150,14 +150,18 @@ sub close_received {
     return;
 }
 
+sub wait {
+    my ($self, $seconds) = @_;
+    vec(my $bits = '', fileno $self->{handle}, 1) = 1;
+    return select $bits, undef, undef, $seconds;
+}
+
 # Waits for a line that is this word and nothing else; those that come before it are read later.
 sub wait_for {
     my ($self, $word) = @_;
     until ($self->{input} =~ s/^\Q$word\E\n//m) {
         return 0 if $self->{ended};
-        my $bits = '';
-        vec($bits, fileno $self->{handle}, 1) = 1;
-        select $bits, undef, undef, undef;
+        $self->wait;
         $self->_read;
     }
     return 1;
@@ -307,6 +311,13 @@ from children that are forked.
     Peregrine::Link::close_received(@descriptors);
 
 Closes descriptors of a message.
+
+=head2 wait
+
+    $link->wait;
+    $link->wait(0.1);
+
+Waits until the other end has said something, or has ended; for some seconds at most.
 
 =head2 wait_for
 

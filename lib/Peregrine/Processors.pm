@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use Peregrine::File;
 use POSIX ();
 
 # sysconf(_SC_NPROCESSORS_ONLN), which POSIX has no name for.
@@ -18,7 +19,8 @@ sub count {
 
 # The processors on which the kernel may run this process.
 sub _allowed {
-    my ($mask) = _text('/proc/self/status') =~ /^Cpus_allowed:\s*([0-9a-f,]+)/m or return 0;
+    my ($mask) = (Peregrine::File::text('/proc/self/status') // '') =~ /^Cpus_allowed:\s*([0-9a-f,]+)/m
+        or return 0;
     return unpack '%32b*', pack 'H*', _even($mask =~ tr/,//dr);
 }
 
@@ -34,21 +36,15 @@ sub _online {
 
 # The processors' time that a control group may have, as a number of them. 0: no limit.
 sub _quota {
-    my ($path) = _text('/proc/self/cgroup') =~ /^0::(\S+)/m or return 0;
+    my ($path) = (Peregrine::File::text('/proc/self/cgroup') // '') =~ /^0::(\S+)/m or return 0;
     my $least = 0;
     for (my $at = $path;; $at =~ s{/[^/]*\z}{}) {
-        my ($quota, $period) = _text("/sys/fs/cgroup$at/cpu.max") =~ /\A([0-9]+) ([1-9][0-9]*)/;
+        my $limit = Peregrine::File::text("/sys/fs/cgroup$at/cpu.max") // '';
+        my ($quota, $period) = $limit =~ /\A([0-9]+) ([1-9][0-9]*)/;
         $least = $quota / $period if $quota && (!$least || $quota / $period < $least);
         last if $at eq '' || $at eq '/';
     }
     return $least;
-}
-
-sub _text {
-    my ($path) = @_;
-    open my $in, '<', $path or return '';
-    local $/;
-    return scalar(readline $in) // '';
 }
 
 1;

@@ -61,12 +61,10 @@ sub _answer {
             die "$text\n"   if $word eq 'failed';
         }
         die "the server has ended before it answered\n" if $link->has_ended;
-        my $bits = '';
-        vec($bits, $link->descriptor, 1) = 1;
         my $left = defined $until ? $until - clock_gettime(CLOCK_MONOTONIC) : undef;
         die "the server has not heard the command within ${\HEARD_S} s: it is busy or stopped\n"
             if defined $left && $left <= 0;
-        select $bits, undef, undef, $left;
+        $link->wait($left);
     }
     return 1;
 }

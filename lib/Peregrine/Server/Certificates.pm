@@ -149,8 +149,7 @@ sub begin {
     $self->{eab} = binding($eab) if defined $eab && !defined $inherited;
     $self->_look_at_owner($owner{uid}) if defined $owner{uid} && !$inherited;
     until ($self->{is_known} || $self->{link}->has_ended) {
-        vec(my $bits = '', $self->{link}->descriptor, 1) = 1;
-        select $bits, undef, undef, undef;
+        $self->{link}->wait;
         $self->_hear(@$_) for $self->{link}->read_lines;
     }
     return $self;
