@@ -42,19 +42,16 @@ sub new {
         sources   => [ map { File::Spec->rel2abs($_) } @{ $args{sources} || [] } ],
         ignored   => { map { File::Spec->rel2abs($_) => 1 } @{ $args{ignore} || [] } },
         on_change => $args{on_change},
-        on_excess => $args{on_excess} || sub { },
+        on_excess => $args{on_excess},
         files     => {},
         watched   => {},
         pid       => $$,
     }, $class;
-    $self->_listen if !$args{by_looking};
+    $self->_listen;
     $self->{seen} = $self->_look;
     $self->_look_later;
     return $self;
 }
-
-sub is_told { return $_[0]{inotify} ? 1 : 0 }
-sub count   { return scalar keys %{ $_[0]{seen} } }
 
 sub add {
     my ($self, @files) = @_;
@@ -114,7 +111,7 @@ sub _cpu_s { return Time::HiRes::clock_gettime(Time::HiRes::CLOCK_PROCESS_CPUTIM
 sub _look_later {
     my ($self) = @_;
     delete @{$self}{qw(last quiet_looks)};
-    return $self->_look_in($self->is_told ? TOLD_LOOK_S : LOOK_S);
+    return $self->_look_in($self->{inotify} ? TOLD_LOOK_S : LOOK_S);
 }
 
 sub _look_in {
@@ -122,20 +119,15 @@ sub _look_in {
     $self->{loop}->unwatch_time($self->{timer}) if $self->{timer};
     my $least = $self->{took} / SHARE;
     $seconds = $least if $seconds < $least;
-    $self->{timer} = later($self->{loop}, $seconds, $self, '_compare_now');
+    $self->{timer} = later($self->{loop}, $seconds, $self, '_compare');
     return;
-}
-
-sub _compare_now {
-    my ($self) = @_;
-    return if $self->{pid} != $$;
-    delete @{$self}{qw(timer soon)};
-    return $self->_compare;
 }
 
 # Several files change at once, and one in several steps: it is over when two looks see the same.
 sub _compare {
-    my ($self)  = @_;
+    my ($self) = @_;
+    return if $self->{pid} != $$;
+    delete @{$self}{qw(timer soon)};
     my $now     = $self->_look;
     my @changed = _differences($self->{seen}, $now);
     return $self->_look_later if !@changed;
@@ -250,19 +242,14 @@ symbolic links are not entered.
 
 C<loop>: an L<IO::Async::Loop>. C<folders> need not exist yet. C<sources>: folders in which an application may
 write files of its own, so that only Perl code, templates and configuration count there. C<ignore>: paths of
-files that do not count.
-C<on_change> is called with absolute paths; C<on_excess> once with a number, if there are more files than
-that below the folders, the rest of which is not looked at. C<by_looking>: does not use inotify.
+files that do not count. C<on_change> is called with absolute paths; C<on_excess> once with a number, if there
+are more files than that below the folders, the rest of which is not looked at.
 
 =head2 add
 
     $watch->add(values %INC);
 
 Single files, wherever they are: they count as they are now.
-
-=head2 is_told, count
-
-    say $watch->count, ' files', $watch->is_told ? '' : ', looked at each second';
 
 =head2 stop
 

@@ -60,7 +60,7 @@ sub of_process {
 sub of_file {
     my ($class, $name) = @_;
     sysopen my $memory, $name, POSIX::O_RDWR() or die "the trace cannot be opened: $!\n";
-    my $self = bless { memory => $memory, lost => 0, read => 0 }, $class;
+    my $self = bless { memory => $memory, lost => 0 }, $class;
     die "the server is of another version of Peregrine: use the peregrine command of that\n"
         if -s $memory != $LAYOUT->{bytes} || $self->_word(0) != $LAYOUT->{layout};
     return $self;
@@ -118,9 +118,8 @@ sub _nanoseconds {
 
 # ---- Reading ------------------------------------------------------------------------------------
 
-# Records that were overwritten before they were read; and all others.
-sub lost       { return $_[0]{lost} }
-sub read_count { return $_[0]{read} }
+# Records that were overwritten before they were read.
+sub lost { return $_[0]{lost} }
 
 # `next`: the first record's number.
 sub begin {
@@ -207,7 +206,6 @@ sub lines {
         map { $self->_line(substr $bytes, $_ * $LAYOUT->{record_bytes}, $LAYOUT->{record_bytes}) }
         $first .. $complete - 1;
     $self->{next} += $complete;
-    $self->{read} += $complete - $first;
     return @lines;
 }
 
@@ -441,9 +439,9 @@ The records since the last call. For programs with a loop of their own, which ha
 
 Wants records for three more seconds.
 
-=head2 is_on, made, lost, read_count
+=head2 is_on, made, lost
 
-Whether records are wanted; how many were made, ever; how many this reader has lost, and has read.
+Whether records are wanted; how many were made, ever; how many this reader has lost.
 
 =head2 serves
 

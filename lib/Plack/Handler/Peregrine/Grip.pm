@@ -23,12 +23,6 @@ my %AS    = (events => EVENTS, bytes    => BYTES);
 
 my $NAME = qr/\A[A-Za-z0-9._:-]{1,100}\z/;
 
-# A text that may begin the names of topics.
-sub is_prefix {
-    my ($text) = @_;
-    return defined $text && $text =~ $NAME;
-}
-
 # [ kind, timeout in ms, keep-alive in ms, its bytes, then name, position and form of each topic ]. Dies if
 # the response cannot be held. `request`: the prefix of topics, and the environment.
 sub instruction {
@@ -279,10 +273,6 @@ within messages, are not supported: applications of PAGI have WebSockets.
 =head2 instruction
 
 Reads the header fields of a response, for the server. Dies with a sentence.
-
-=head2 is_prefix
-
-Whether names of topics may begin with a text.
 
 =head1 LICENSE
 

@@ -59,15 +59,12 @@ my %WORDS = map { $_->[0] => $_ } @WORDS;
 
 sub _nothing { return }
 
-sub _keepalive {
-    my ($name, $value) = @_;
-    return $value ? () : (max_keepalive_requests => 1);
-}
-
 sub _no_keepalive {
     my ($name, $value) = @_;
     return $value ? (max_keepalive_requests => 1) : ();
 }
+
+sub _keepalive { return _no_keepalive($_[0], !$_[1]) }
 
 # `--ssl` without a value says only that there is something to come.
 sub _ssl {
