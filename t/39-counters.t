@@ -58,7 +58,7 @@ subtest 'sums over processes, and what was counted stays' => sub {
     close $writer;
     is ended($_, patience(60)), 0, 'a process has ended' for @children;
 
-    $counters->zero($columns[1]);
+    $counters->release($columns[1]);
     $counters->note_restart('heartbeat');
     my $after = $counters->read;
     is @{ $after->{processes} },                 2,  'the master has cleared its column';
@@ -75,7 +75,7 @@ subtest 'columns run out, and come back' => sub {
     while (defined(my $column = $counters->claim)) { push @columns, $column }
     is @columns,         18,    'twice the workers and sixteen';
     is $counters->claim, undef, 'then there is none';
-    $counters->zero($columns[4]);
+    $counters->release($columns[4]);
     is $counters->claim, $columns[4], 'until one is given back';
 };
 
@@ -113,7 +113,7 @@ subtest 'a sum never falls while columns are moved' => sub {
         my $column = $counters->claim;
         $counters->begin($column);
         $counters->{memory}->add(Peregrine::Counters::_offset($column) + $at{'requests/2xx'}, 1);
-        $counters->zero($column);
+        $counters->release($column);
     }
     my ($fell, $looks) = split ' ', readline $reader;
     is $fell, 0, 'it did not fall, nor was anything there twice';

@@ -70,7 +70,7 @@ sub at {
 
 sub word {
     my ($master, $number, $word) = @_;
-    $master->{spread}->words->set(at($master, $number)->{spread}, $word);
+    $master->{shared}{spread}->words->set(at($master, $number)->{spread}, $word);
     return;
 }
 
@@ -100,11 +100,11 @@ is says($master, 3, 'idle'), 3, 'a process that has got a call since it said tha
 $master = master(3, IDLE, IDLE, IDLE);
 my $last = at($master, 3);
 says($master, 3, 'idle');
-$master->{spread}->words->set($last->{spread}, AT_A_CALL);
+$master->{shared}{spread}->words->set($last->{spread}, AT_A_CALL);
 $last->{deadline} = 0;
 $master->_look;
 is $last->{killed}, undef, 'a process that gets a call while it is told to leave is not killed for that';
-$master->{spread}->words->set($last->{spread}, 0);
+$master->{shared}{spread}->words->set($last->{spread}, 0);
 $master->_look;
 like $last->{killed}, qr/did not leave in time/, '... but when it has ended the call and does not leave';
 
@@ -156,7 +156,7 @@ ok !$restarting->is_ready, '... and may take a call until it has heard that';
 $master->_hear($old, 'leaves');
 ok $restarting->is_done, '... which it says';
 ($master, $old, $restarting) = restarted(IDLE);
-$master->{spread}->words->set($old->{spread}, AT_A_CALL);
+$master->{shared}{spread}->words->set($old->{spread}, AT_A_CALL);
 $master->_look;
 ok $restarting->is_done, 'a process that has got a call meanwhile takes no further one';
 

@@ -57,11 +57,11 @@ sub claim {
 }
 
 # Only counters go on: what was then is not now.
-sub zero {
+sub release {
     my ($self, $column) = @_;
     my $memory = $self->{memory};
     my ($gone, $from) = map { _offset($_) } 0, $column;
-    my @values = $memory->get($from, scalar @WORDS);
+    my @values = $self->_column($column);
     $memory->add(EPOCH, 1);
     for my $at (0 .. $#WORDS) {
         $memory->add($gone + $at, $values[$at]) if $values[$at] && $WORDS[$at]{kind} ne 'gauge';
@@ -116,11 +116,6 @@ sub beat {
 
 # ---- For readers --------------------------------------------------------------------------------
 
-sub column {
-    my ($self, $column) = @_;
-    return $self->{memory}->get(_offset($column), scalar @WORDS);
-}
-
 # Reads again if the master has moved counts meanwhile, which would be read twice, or not at all.
 sub read {
     my ($self) = @_;
@@ -135,16 +130,21 @@ sub read {
     return $snapshot;
 }
 
+sub _column {
+    my ($self, $column) = @_;
+    return $self->{memory}->get(_offset($column), scalar @WORDS);
+}
+
 sub _look {
     my ($self)   = @_;
     my $memory   = $self->{memory};
-    my @sum      = $self->column(0);
+    my @sum      = $self->_column(0);
     my @restarts = $memory->get(RESTARTS, scalar @RESTARTS);
     my @processes;
     for my $column (1 .. ($memory->get(HIGHEST))[0]) {
         my ($pid, $since, $beat) = $memory->get(_offset($column) + @WORDS, OWN) or next;
         next if !$pid;
-        my @words = $self->column($column);
+        my @words = $self->_column($column);
         $sum[$_] += $words[$_] for 0 .. $#words;
         push @processes, { pid => $pid, since => $since, beat => $beat / 1000, words => \@words };
     }
@@ -153,11 +153,6 @@ sub _look {
         restarts  => { map { $RESTARTS[$_] => $restarts[$_] } 0 .. $#RESTARTS },
         processes => [ sort { $a->{since} <=> $b->{since} || $a->{pid} <=> $b->{pid} } @processes ],
     };
-}
-
-sub sum {
-    my ($self) = @_;
-    return @{ $self->read->{sum} };
 }
 
 1;
@@ -184,7 +179,7 @@ Peregrine::Counters - what processes count, in memory that they share
 
     # When that process has ended
     $counters->note_restart('exit');
-    $counters->zero($column);
+    $counters->release($column);
 
     # Any process that was forked after `new`
     my $total = $counters->read;
@@ -235,9 +230,9 @@ In a process that neither counts nor reads, and is not to write there.
 In the master: a column for a process that is about to be forked; undef if all are in use, and nothing is
 counted then.
 
-=head2 zero
+=head2 release
 
-    $counters->zero($column);
+    $counters->release($column);
 
 In the master, when the process has ended: keeps what it has counted, and gives the column back.
 
@@ -266,12 +261,6 @@ In that process: lets a L<Peregrine/WORKER> count in its column. Negative: the e
 In that process: its event loop runs. To be called about once a second, since readers tell how long ago that
 was.
 
-=head2 column
-
-    my @values = $counters->column($column);
-
-The words of a column; those of processes that have gone are in column 0.
-
 =head2 read
 
     my ($sum, $processes) = @{ $counters->read }{qw(sum processes)};
@@ -279,12 +268,6 @@ The words of a column; those of processes that have gone are in column 0.
 A hash reference: C<sum>, the words over all processes and all that have gone; C<restarts>, a hash of counts
 by reason; and C<processes>, those that have begun, oldest first, each with C<pid>, C<since> (epoch seconds),
 C<beat> (the same) and C<words>.
-
-=head2 sum
-
-    my @values = $counters->sum;
-
-The sum alone.
 
 =head1 LICENSE
 

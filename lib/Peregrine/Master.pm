@@ -7,14 +7,16 @@ our $VERSION = '0.003000';
 
 use Future;
 use IO::Async::Loop;
-use List::Util qw(max min);
+use List::Util qw(max min sum);
 use Peregrine;
 use Peregrine::Canary;
 use Peregrine::Deadline;
+use Peregrine::File;
 use Peregrine::Fork;
 use Peregrine::Later qw(later weakly);
 use Peregrine::Link;
 use Peregrine::Master::Canary;
+use Peregrine::Spread;
 use Peregrine::Tally;
 use Peregrine::Templates;
 use POSIX ();
@@ -38,8 +40,6 @@ use constant { INTRODUCED_LOOK_S => 0.01, INTRODUCED_LOOKS => 1_000 };
 use constant SAY_S => 3;
 # Seconds that templates have for their END blocks when children have used up the time of the stop.
 use constant END_LEAST_S => 1;
-# Children that may run at the same time, old and new ones.
-use constant BUSY_MAX => 4096;
 # A child that ended with status 0 or by TERM counts as one that ended unasked only after this many seconds: a
 # TERM for the whole process group comes to the master, too, which may hear of the child's end before.
 use constant ALONE_S => 0.1;
@@ -55,14 +55,14 @@ sub new {
     my $self = bless {
         %args{
             qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
-                limits first_takes_over hear stands_in sends busy_timeout role spread canary_time
-                is_helper places identity)
+                limits first_takes_over hear stands_in sends busy_timeout role canary_time is_helper places
+                identity)
         },
         wanted     => $args{count},
         children   => {},                        # by id
         started    => 0,                         # the number of children that were started; the last one's id
-        trouble    => {},                        # by number: { crashes, timer }
-        waiting    => {},                        # by number: why the child there is to be replaced
+        crashes    => {},                        # by number: children that failed in a row
+        timers     => {},                        # by number: when the next one starts
         phase      => 'new',                     # -> starting -> running -> stopping -> over
         generation => 0,
         restarts   => 0,
@@ -71,11 +71,14 @@ sub new {
         pid        => $$,
         looked     => Peregrine::Deadline::now(),
     }, $class;
-    if ($self->{busy_timeout}) {
-        $self->{busy_words} = Peregrine::Words->new(BUSY_MAX);
-        $self->{busy_free}  = [ 0 .. BUSY_MAX - 1 ];
-    }
-    $self->{tally}     = $args{tally} // ($self->{canary_time} ? Peregrine::Tally->new : undef);
+    my %shared = (
+        column => $args{counters},
+        spread => $args{spread},
+        tally  => $args{tally} // ($args{canary_time} ? Peregrine::Tally->new : undef),
+        busy   => ($args{busy_timeout} ? Peregrine::Spread->new : undef),
+    );
+    # Memory of all processes, by the word for a child's place in it.
+    $self->{shared}    = { map { $_ => $shared{$_} } grep { $shared{$_} } keys %shared };
     $self->{templates} = $self->_templates(\%args) if $args{load};
     return $self;
 }
@@ -101,14 +104,14 @@ sub given_up { return $_[0]{given_up} }
 # Children that were replaced, for whatever reason.
 sub replaced { return $_[0]{replaced} }
 
-sub busy_words { return $_[0]{busy_words} }
-sub tally      { return $_[0]{tally} }
+sub busy_words { return $_[0]{shared}{busy}->words }
+sub tally      { return $_[0]{shared}{tally} }
 
 # Called in a child of another master: unmaps the words that this master reads, so that the child can write
 # none of them.
 sub leave_words {
     my ($self) = @_;
-    $_->leave for grep { defined } @{$self}{qw(busy_words tally)};
+    $_->leave for grep { defined } @{ $self->{shared} }{qw(busy tally)};
     return;
 }
 
@@ -157,7 +160,7 @@ sub _start_missing {
 
 sub _waits_for_start {
     my ($self, $number) = @_;
-    return ($self->{trouble}{$number} || {})->{timer} ? 1 : 0;
+    return $self->{timers}{$number} ? 1 : 0;
 }
 
 # Starts a child for each number that has none, and lets children with higher numbers go.
@@ -167,7 +170,9 @@ sub _balance {
     $self->_start_missing;
     my @surplus = grep { $_->{number} > $self->{wanted} && $_->{state} ne 'leaving' } $self->children;
     if (!@surplus || $self->_may_be_fewer) { $self->_let_go($_, 'fewer') for @surplus }
-    else                                   { $self->{waiting}{1} //= 'fewer' }
+    else {
+        $_->{due} //= 'fewer' for grep { defined } $self->_at(1, 'serving');
+    }
     $self->_replace_next;
     $self->_look_at_restart;
     return;
@@ -205,8 +210,8 @@ sub _start_child {
     my ($here, $there) =
         eval { $self->{before_fork}->($number) if $self->{before_fork}; Peregrine::Link->pair };
     my $reason = $@;
-    my $column = $self->{counters}    ? $self->{counters}->claim : undef;
-    my $canary = $self->_has_old_code ? $self->{canary}          : undef;
+    my $canary = $self->_has_old_code ? $self->{canary} : undef;
+    my $shared = $self->{shared};
     my $child  = {
         id         => ++$self->{started},
         number     => $number,
@@ -218,11 +223,8 @@ sub _start_child {
         most       => $self->{most},
         link       => $here,
         replaces   => $replaces ? $replaces->{id} : undef,
-        column     => $column,
         failure    => $failure,
-        busy       => $self->{busy_free} ? shift @{ $self->{busy_free} } : undef,
-        spread     => $self->{spread}    ? $self->{spread}->claim        : undef,
-        tally      => $self->{tally}     ? $self->{tally}->claim         : undef,
+        map { $_ => scalar $shared->{$_}->claim } keys %$shared,
     };
     if (!$here || !eval { $self->_launch($child, $there); 1 }) {
         $reason = ($here ? $@ : $reason) =~ s/\s+\z//r;
@@ -254,14 +256,9 @@ sub _launch {
 
 # Frees the child's part of the memory that all processes share.
 sub _give_back {
-    my ($self,   $child) = @_;
-    my ($column, $busy)  = @{$child}{qw(column busy)};
-    $self->{counters}->zero($column)           if defined $column;
-    $self->{spread}->release($child->{spread}) if defined $child->{spread};
-    $self->{tally}->release($child->{tally})   if defined $child->{tally};
-    return                                     if !defined $busy;
-    $self->{busy_words}->set($busy, 0);
-    push @{ $self->{busy_free} }, $busy;
+    my ($self, $child) = @_;
+    my $shared = $self->{shared};
+    $shared->{$_}->release($child->{$_}) for grep { defined $child->{$_} } keys %$shared;
     return;
 }
 
@@ -293,13 +290,12 @@ sub _become_child {
 sub _fork_from_template {
     my ($self, $child, $there) = @_;
     my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($child) : {};
-    my $templates = $self->{templates};
-    my $is_old    = $self->{canary} && $child->{generation} < $self->{canary}->child->{generation};
-    $child->{template} = $templates->fork_child(
-        $is_old ? $templates->previous : $templates->current,
-        { %$facts, role => $self->{role}, %{$child}{qw(number wanted most column busy spread tally)} },
-        $there, @descriptors
-    ) || die "the template does not answer\n";
+    my $is_old   = $self->{canary} && $child->{generation} < $self->{canary}->child->{generation};
+    my $template = $is_old ? $self->{templates}->previous : $self->{templates}->current;
+    my %facts =
+        (%$facts, role => $self->{role}, %{$child}{ qw(number wanted most), keys %{ $self->{shared} } });
+    $child->{template} = $template && $template->fork_child(\%facts, $there, @descriptors)
+        or die "the template does not answer\n";
     return;
 }
 
@@ -331,9 +327,7 @@ sub _look_at_introduced {
 sub _is_own {
     my ($self, $pid) = @_;
     my $identity = $self->{identity} // Peregrine::Fork::identity_of_children() // return 1;
-    open my $in, '<', "/proc/$pid/status" or return 0;
-    my $status = do { local $/ = undef; readline $in }
-        // '';
+    my $status   = Peregrine::File::text("/proc/$pid/status") // '';
     my ($parent) = $status =~ /^PPid:\s*([0-9]+)/m or return 0;
     my ($uids)   = $status =~ /^Uid:\s*(.+)/m      or return 0;
     return $parent == $$ && !grep { $_ != $identity->{uid} } split ' ', $uids;
@@ -419,8 +413,8 @@ sub _died_alone {
 
 sub _died {
     my ($self, $child, $status) = @_;
-    my $trouble = $self->{trouble}{ $child->{number} } ||= { crashes => 0 };
-    $trouble->{crashes} = $self->_is_crash($child) ? $trouble->{crashes} + 1 : 0;
+    if   ($self->_is_crash($child)) { $self->{crashes}{ $child->{number} }++ }
+    else                            { delete $self->{crashes}{ $child->{number} } }
     my $why = $child->{killed} // _how_it_ended($status);
     $self->_count_restart($child->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
     return $self->_canary_died($why)    if $self->_is_canary($child);
@@ -470,8 +464,7 @@ sub _not_started {
 
 sub _failed_start {
     my ($self, $number, $reason) = @_;
-    my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
-    $trouble->{crashes}++;
+    $self->{crashes}{$number}++;
     return $self->_back_off($number) if $self->{phase} eq 'running';
     my @children = $self->children;
     return if $self->{phase} ne 'starting' || grep { $_->{state} ne 'leaving' } @children;
@@ -484,9 +477,9 @@ sub _failed_start {
 # The next child with this number waits for its start, the longer the more children have failed in a row.
 sub _back_off {
     my ($self, $number) = @_;
-    my $trouble = $self->{trouble}{$number};
-    my $crashes = $trouble->{crashes};
-    return if $crashes < 2 || $trouble->{timer} || $self->{phase} !~ /\A(?:starting|running)\z/;
+    my $crashes = $self->{crashes}{$number} // 0;
+    return
+        if $crashes < 2 || $self->_waits_for_start($number) || $self->{phase} !~ /\A(?:starting|running)\z/;
     my $wait = min(BACK_OFF_MAX_S, BACK_OFF_S * 2**min(8, $crashes - 2));
     $self->{log}->error($self->_kind
             . " $number has failed $crashes times in a row, soon after its start: the next one starts in $wait s"
@@ -496,9 +489,8 @@ sub _back_off {
 
 sub _start_later {
     my ($self, $number, $seconds) = @_;
-    my $trouble = $self->{trouble}{$number};
-    $trouble->{timer} //=
-        later($self->{loop}, $seconds, $self, sub { delete $trouble->{timer}; $_[0]->_waited });
+    my $start = sub { delete $_[0]{timers}{$number}; $_[0]->_waited };
+    $self->{timers}{$number} //= later($self->{loop}, $seconds, $self, $start);
     return;
 }
 
@@ -517,7 +509,7 @@ my %HEAR = (
     ready   => \&_ready,
     failed  => sub { my ($self, $child, $text) = @_; $child->{reason} = $text; return },
     beat    => sub { my ($self, $child, $text) = @_; $child->{connections} = $text; return },
-    recycle => \&_asked_for_replacement,
+    recycle => \&replace,
     leaves  => sub { my ($self, $child) = @_; $child->{leaves} = 1; return $self->_look_at_restart },
 );
 
@@ -539,10 +531,9 @@ sub _ready {
     # The size at its start, before requests make it grow.
     $self->_check_limits($child, $child->{since});
     my $old = $child->{replaces} ? $self->{children}{ $child->{replaces} } : undef;
-    if    ($old && $self->_is_to_be_canary($child)) { $self->_begin_canary($child, $old) }
-    elsif ($old)                                    { $self->_replaced($old, $child) }
+    if    ($old && $self->_is_to_be_canary($child, $old)) { $self->_begin_canary($child, $old) }
+    elsif ($old)                                          { $self->_replaced($old, $child) }
     $self->_look_at_start;
-    $self->{waiting}{ $child->{number} } //= 'restart' if $child->{generation} < $self->{generation};
     $self->_balance;
     return;
 }
@@ -560,7 +551,6 @@ sub _look_at_start {
     $self->{phase} = 'running';
     $self->{on_serving}->() if $self->{on_serving};
     $self->{starting}->done($self);
-    $self->_ask_again($_) for $self->children;
     return;
 }
 
@@ -572,18 +562,10 @@ sub _is_helper {
 sub _replaced {
     my ($self, $old, $new) = @_;
     $self->{canary}->note_replaced($old, $new) if $self->{canary};
-    my $reason = delete $self->{waiting}{ $old->{number} };
-    $reason = $old->{due} if defined $old->{due} && $new->{generation} == $old->{generation};
-    $self->_count_restart($reason // 'restart');
-    $self->_let_go($old, $reason  // 'restart');
+    my $reason = $self->_why($old) || 'restart';
+    $self->_count_restart($reason);
+    $self->_let_go($old, $reason);
     return;
-}
-
-# A child asks once: its reason is kept, as the child may be waiting for a restart that is given up.
-sub _asked_for_replacement {
-    my ($self, $child, $reason) = @_;
-    $child->{asked} = $reason;
-    return $self->replace($child, $reason);
 }
 
 # ---- More and fewer ------------------------------------------------------------------------------
@@ -599,11 +581,19 @@ sub set_count {
 
 sub replace {
     my ($self, $child, $reason) = @_;
-    return if $child->{state} ne 'serving' || $self->{phase} ne 'running';
-    $child->{due} //= $reason if $self->{canary} && !$self->_is_canary($child);
-    $self->{waiting}{ $child->{number} } //= $reason;
-    $self->_replace_next;
+    $child->{due} //= $reason;
+    $self->_replace_next if $self->{phase} eq 'running';
     return;
+}
+
+# The reason why a child is to be replaced; '' if it is not. Without a reason of its own, a child with old code
+# waits for the end of a canary.
+sub _why {
+    my ($self, $child) = @_;
+    return '' if $child->{state} ne 'serving' || $self->_is_canary($child);
+    return 'restart'
+        if $self->{replacing} && !$self->{canary} && $child->{generation} < $self->{generation};
+    return $child->{due} // '';
 }
 
 sub restart {
@@ -641,9 +631,9 @@ sub _renewed {
 sub _replace_all {
     my ($self) = @_;
     $self->{generation}++;
+    $self->{replacing} = 1;
     $self->_forget_failures;
     $self->_supersede($_) for grep { $_->{state} eq 'starting' } $self->children;
-    $self->{waiting}{ $_->{number} } = 'restart' for grep { $_->{state} eq 'serving' } $self->children;
     $self->_start_missing if $self->{phase} eq 'starting';
     $self->_balance;
     $self->_look_at_restart;
@@ -665,7 +655,6 @@ sub renew {
     return if $self->{phase} !~ /\A(?:starting|running)\z/;
     $self->{generation}++;
     $self->_forget_failures;
-    $self->{waiting} = {};
     for my $child (grep { $_->{state} ne 'leaving' } $self->children) {
         $self->_interrupt_start($child);
         $self->_tell_to_leave($child, $self->{stop_timeout}->('renew'), 'stop');
@@ -688,10 +677,8 @@ sub _interrupt_start {
 # Children start without waiting again, and failures are logged again.
 sub _forget_failures {
     my ($self) = @_;
-    for my $trouble (values %{ $self->{trouble} }) {
-        $self->{loop}->unwatch_time(delete $trouble->{timer}) if $trouble->{timer};
-    }
-    @{$self}{qw(trouble told)} = ({}, {});
+    $self->{loop}->unwatch_time($_) for values %{ $self->{timers} };
+    @{$self}{qw(crashes timers told)} = ({}, {}, {});
     return;
 }
 
@@ -702,10 +689,10 @@ sub _look_at_restart {
     my $restarting = $self->{restarting} or return;
     return if $self->{templates} && $self->{templates}->is_renewing;
     return if $self->{canary};
-    return if grep { $_ eq 'restart' } values %{ $self->{waiting} };
+    return if grep { $self->_why($_) eq 'restart' } $self->children;
     return if grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
     return if grep { $_->{state} eq 'leaving'  && !$_->{leaves} } $self->children;
-    delete $self->{restarting};
+    delete @{$self}{qw(restarting replacing)};
     $self->{templates}->settle if $self->{templates};
     my $done = defined $self->{given_up} ? 0 : 1;
     $self->{restarts} += $done;
@@ -727,64 +714,28 @@ sub _replace_next {
     return if $self->{canary} && !$self->_has_old_code;
     return if $self->{places} && $self->{places} <= keys %{ $self->{children} };
     return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
-    return $self->_replace_beside_canary if $self->{canary};
-    for my $number (sort { $a <=> $b } keys %{ $self->{waiting} }) {
-        my $old = $self->_at($number, 'serving');
-        if (!$old || $number > $self->{wanted}) {
-            delete $self->{waiting}{$number};
-            next;
-        }
-        next if $self->_waits_for_start($number);
-        $self->_start_child($number, $old);
-        return;
-    }
-    return;
-}
-
-# All children wait for the restart; some have another reason, too.
-sub _replace_beside_canary {
-    my ($self) = @_;
-    for my $old (grep { defined $_->{due} && $_->{state} eq 'serving' } $self->children) {
-        my $number = $old->{number};
-        next if $number > $self->{wanted} || $self->_waits_for_start($number);
-        $self->_start_child($number, $old);
-        return;
-    }
+    my ($old) =
+        grep { $self->_why($_) && $_->{number} <= $self->{wanted} && !$self->_waits_for_start($_->{number}) }
+        $self->children;
+    $self->_start_child($old->{number}, $old) if $old;
     return;
 }
 
 # The new child could not start: the old one goes on.
 sub _replacement_failed {
     my ($self, $child, $reason) = @_;
-    my $number  = $child->{number};
-    my $trouble = $self->{trouble}{$number} ||= { crashes => 0 };
-    $trouble->{crashes}++;
+    my $number = $child->{number};
+    $self->{crashes}{$number}++;
     return $self->_give_up_restart("a new worker $number cannot start: $reason")
-        if ($self->{waiting}{$number} // '') eq 'restart' && !$self->{canary};
+        if $self->_why($self->{children}{ $child->{replaces} }) eq 'restart';
     $self->{log}->error($self->_kind . " $number cannot be replaced, the old one goes on: $reason");
     $self->_back_off($number);
     return;
 }
 
-# No child waits for the restart any more. Children that have asked for their replacement wait for that again.
-sub _forget_restart {
-    my ($self) = @_;
-    my $waiting = $self->{waiting};
-    delete @{$waiting}{ grep { $waiting->{$_} eq 'restart' } keys %$waiting };
-    $self->_ask_again($_) for $self->children;
-    return;
-}
-
-sub _ask_again {
-    my ($self, $child) = @_;
-    return if !defined $child->{asked} || $child->{state} ne 'serving';
-    $self->{waiting}{ $child->{number} } //= $child->{asked};
-    return;
-}
-
 sub _give_up_restart {
     my ($self, $why) = @_;
-    $self->_forget_restart;
+    delete $self->{replacing};
     my $new = grep { $_->{state} eq 'serving' && $_->{generation} == $self->{generation} } $self->children;
     my $old = $self->{wanted} - $new;
     $self->{log}->error("the restart is given up, $why; workers that go on as they are: $old");
@@ -798,12 +749,12 @@ sub _give_up_restart {
 
 # Whether a child is the canary: the first one of a restart.
 sub _is_to_be_canary {
-    my ($self, $child) = @_;
+    my ($self, $child, $old) = @_;
     return
            $self->{canary_time}
         && !$self->{canary}
         && !$self->_is_helper($child->{number})
-        && ($self->{waiting}{ $child->{number} } // '') eq 'restart'
+        && $self->_why($old) eq 'restart'
         && $child->{generation} == $self->{generation}
         && ($self->{trusted} // -1) < $self->{generation} ? 1 : 0;
 }
@@ -820,10 +771,9 @@ sub _begin_canary {
         child   => $child,
         old     => $old,
         others  => [ $self->children ],
-        tally   => $self->{tally},
+        tally   => $self->tally,
         seconds => $self->{canary_time},
     );
-    defined $_->{asked} && ($_->{due} //= $_->{asked}) for grep { $_ != $child } $self->children;
     $child->{link}->say(turns => 1);
     $self->{log}->info($self->_name($child)
             . " has the new code, and serves beside the old ones for $self->{canary_time} s");
@@ -836,12 +786,7 @@ sub _look_at_canary {
     my ($verdict, $why, @figures) = $canary->verdict($now, $self->children);
     return                                   if !defined $verdict;
     return $self->_take_back($why, @figures) if $verdict eq 'worse';
-    return $self->_canary_leaves             if $verdict eq 'leaves';
-    return $self->_trust(@figures);
-}
-
-sub _canary_leaves {
-    my ($self) = @_;
+    return $self->_trust(@figures)           if $verdict eq 'trusted';
     $self->_end_canary('it is not to serve any more');
     return $self->_balance;
 }
@@ -856,8 +801,6 @@ sub _trust {
             . ' with the new code is not clearly worse, the others follow: '
             . _told(@figures));
     $self->_replaced($old, $child) if $self->{children}{ $old->{id} };
-    delete $self->{waiting}{ $child->{number} };
-    $self->_ask_again($child);
     $self->_balance;
     return;
 }
@@ -878,43 +821,35 @@ sub _canary_died {
 
 sub _take_back {
     my ($self, $why, @figures) = @_;
-    my $child = (delete $self->{canary})->child;
-    my $name  = $self->_name($child);
-    $self->_dismiss_canary($child);
-    $self->_return_to_old_code;
+    my $name = $self->_name($self->_withdraw_canary);
     $self->_give_up_restart("$name with the new code is taken back: $why (" . _told(@figures) . ')');
     return $self->_balance;
-}
-
-# Children that took the place of others meanwhile have the new code, too. Without a template, code that is
-# loaded now would be the new code again.
-sub _return_to_old_code {
-    my ($self) = @_;
-    return if !$self->{templates};
-    $self->{templates}->go_back;
-    my @new = grep { $_->{generation} == $self->{generation} } $self->children;
-    $self->{waiting}{ $_->{number} } = 'other' for grep { $_->{state} eq 'serving' } @new;
-    $self->_supersede($_) for grep { $_->{state} eq 'starting' } @new;
-    return;
-}
-
-sub _dismiss_canary {
-    my ($self, $child) = @_;
-    return if !$self->{children}{ $child->{id} };
-    $child->{link}->say(turns => 0);
-    $self->_let_go($child, 'restart');
-    return;
 }
 
 # Undecided: the old children go on.
 sub _end_canary {
     my ($self, $why) = @_;
-    my $child = (delete $self->{canary})->child;
-    $self->{log}->info($self->_name($child) . " with the new code is taken back undecided: $why");
-    $self->_dismiss_canary($child);
-    $self->_return_to_old_code;
-    $self->_forget_restart;
+    my $name = $self->_name($self->_withdraw_canary);
+    $self->{log}->info("$name with the new code is taken back undecided: $why");
+    delete $self->{replacing};
     return;
+}
+
+# Children that took the place of others meanwhile have the new code, too. Without a template, code that is
+# loaded now would be the new code again.
+sub _withdraw_canary {
+    my ($self) = @_;
+    my $child = (delete $self->{canary})->child;
+    if ($self->{children}{ $child->{id} }) {
+        $child->{link}->say(turns => 0);
+        $self->_let_go($child, 'restart');
+    }
+    return $child if !$self->{templates};
+    $self->{templates}->go_back;
+    my @new = grep { $_->{generation} == $self->{generation} } $self->children;
+    $_->{due} //= 'other' for grep { $_->{state} eq 'serving' } @new;
+    $self->_supersede($_) for grep { $_->{state} eq 'starting' } @new;
+    return $child;
 }
 
 # ---- Telling children to end ---------------------------------------------------------------------
@@ -955,7 +890,6 @@ sub _end {
     $self->{phase}    = 'stopping';
     $self->{stopping} = $self->{loop}->new_future;
     $self->_forget_failures;
-    $self->{waiting} = {};
     delete $self->{canary};
     (delete $self->{restarting})->done if $self->{restarting};
     $self->_interrupt_start($_) for $self->children;
@@ -1053,7 +987,7 @@ sub _silence_of {
 sub _check_busy {
     my ($self, $child, $now) = @_;
     my $limit = defined $child->{busy} ? $self->{busy_timeout} : 0 or return;
-    my $since = $self->{busy_words}->get($child->{busy})           or return;
+    my $since = $self->busy_words->get($child->{busy})             or return;
     return if $now - $since / 1000 < $limit;
     $self->_kill($child, "has been at one event for $limit s", 'request');
     return;
@@ -1097,14 +1031,10 @@ sub _is_beyond {
 
 # Bytes of memory that no other process shares; undef if the kernel does not tell.
 sub _private {
-    my ($pid) = @_;
-    open my $in, '<', "/proc/$pid/smaps_rollup" or return;
-    my ($bytes, $lines) = (0, 0);
-    local $/ = "\n";    # an application that plackup has loaded here may have set it
-    while (defined(my $line = readline $in)) {
-        $bytes += 1024 * $1 if $line =~ /\APrivate_\w+:\s+([0-9]+) kB/ && ++$lines;
-    }
-    return $lines ? $bytes : undef;
+    my ($pid)  = @_;
+    my $rollup = Peregrine::File::text("/proc/$pid/smaps_rollup") // '';
+    my @kib    = $rollup =~ /^Private_\w+:\s+([0-9]+) kB/mg;
+    return @kib ? 1024 * sum(@kib) : undef;
 }
 
 sub _kill {
@@ -1117,10 +1047,7 @@ sub _kill {
     return kill KILL => $child->{pid} if $child->{state} eq 'starting' || $self->{hurried};
     # The child's signal handler writes where the child is, and ends it.
     kill Peregrine::stuck_signal() => $child->{pid};
-    $self->{loop}->watch_time(
-        after => SAY_S,
-        code  => sub { kill KILL => $child->{pid} if $self->{children}{ $child->{id} } }
-    );
+    later($self->{loop}, SAY_S, $self, sub { kill KILL => $child->{pid} if $_[0]{children}{ $child->{id} } });
     return;
 }
 

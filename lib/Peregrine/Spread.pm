@@ -29,6 +29,12 @@ sub claim {
     return $number;
 }
 
+# In a process that neither has a place nor reads those of others.
+sub leave {
+    my ($self) = @_;
+    return $self->{words}->leave;
+}
+
 sub release {
     my ($self, $number) = @_;
     $self->{words}->set($number, 0);
@@ -44,7 +50,7 @@ __END__
 
 =head1 NAME
 
-Peregrine::Spread - places for workers that share their sockets
+Peregrine::Spread - places for workers in one table
 
 =head1 SYNOPSIS
 
@@ -60,7 +66,8 @@ Peregrine::Spread - places for workers that share their sockets
 =head1 DESCRIPTION
 
 The master of several workers gives each of them a place in one table. A worker writes there how many
-connections it has, and leaves new ones to those that have fewer (L<Peregrine/share_sockets>).
+connections it has, and leaves new ones to those that have fewer (L<Peregrine/share_sockets>). In another
+table, its bridge writes since when the application is at one event (L<Peregrine/show_busy_in>).
 
 =head1 METHODS
 
@@ -81,5 +88,9 @@ The number of a place that is free; undef if 4096 workers have one each.
     $spread->release($number);
 
 The worker with that place has ended.
+
+=head2 leave
+
+Unmaps the table in a process that has no place there.
 
 =cut

@@ -8,7 +8,7 @@ our $VERSION = '0.003000';
 use IO::Async::Loop;
 use Peregrine;
 use Peregrine::Fork;
-use Peregrine::Later qw(weakly);
+use Peregrine::Later qw(later weakly);
 use Peregrine::Link;
 use POSIX ();
 
@@ -30,21 +30,38 @@ sub start {
         $self->_live($there->use_in_child);
     }
     $there->close;
-    @{$self}{qw(pid link state)} = ($pid, $here, 'loading');    # -> ready -> gone
+    @{$self}{qw(pid link state children)} = ($pid, $here, 'loading', 0);    # -> ready -> gone
     $here->refuse_descriptors;
     $here->watch($args{loop}, weakly($self, '_hear'), sub { });
     $args{loop}->watch_process($pid => weakly($self, '_gone'));
     return $self;
 }
 
-sub pid      { return $_[0]{pid} }
-sub is_ready { return $_[0]{state} eq 'ready' ? 1 : 0 }
+sub pid          { return $_[0]{pid} }
+sub children     { return $_[0]{children} }
+sub was_to_leave { return $_[0]{leaves} }
+
+# Kills a template that is not ready, or has not ended, after this many seconds.
+sub limit {
+    my ($self, $seconds, $what) = @_;
+    $self->_unlimit;
+    my $kill = sub { delete $_[0]{timer}; $_[0]->kill(sprintf $what, $seconds) };
+    $self->{timer} = later($self->{loop}, $seconds, $self, $kill);
+    return;
+}
+
+sub _unlimit {
+    my ($self) = @_;
+    $self->{loop}->unwatch_time(delete $self->{timer}) if $self->{timer};
+    return;
+}
 
 sub _hear {
     my ($self, $word, $text) = @_;
     $self->{reason} = $text if $word eq 'failed';
     return if $word ne 'ready' || $self->{state} ne 'loading';
     $self->{state} = 'ready';
+    $self->_unlimit;
     $self->{on_ready}->($self);
     return;
 }
@@ -52,6 +69,7 @@ sub _hear {
 sub _gone {
     my ($self, undef, $status) = @_;
     $self->_hear(@$_) for $self->{link}->read_lines;
+    $self->_unlimit;
     $self->{link}->close;
     $self->{state} = 'gone';
     my $why = $self->{killed} // $self->{reason} // 'it ' . Peregrine::Fork::how_it_ended($status);
@@ -63,7 +81,16 @@ sub _gone {
 sub fork_child {
     my ($self, $facts, $link, @descriptors) = @_;
     my $text = join ' ', map { "$_=$facts->{$_}" } grep { defined $facts->{$_} } sort keys %$facts;
-    return $self->{link}->say(fork => $text, $link->descriptor, @descriptors);
+    return $self->kill('does not listen')
+        if !$self->{link}->say(fork => $text, $link->descriptor, @descriptors);
+    $self->{children}++;
+    return $self;
+}
+
+sub lost_child {
+    my ($self) = @_;
+    $self->{children}--;
+    return;
 }
 
 # Any other word is for `on_word`.
@@ -73,15 +100,22 @@ sub tell {
     return;
 }
 
+# A template that is loading does not read its link.
 sub leave {
-    my ($self) = @_;
-    return $self->tell('leave');
+    my ($self, $seconds) = @_;
+    return if $self->{state} eq 'gone';
+    my $is_told = $self->{leaves}++;
+    return $self->kill('was not needed any more') if $self->{state} eq 'loading';
+    $self->tell('leave')                          if !$is_told;
+    return $self->limit($seconds, 'did not leave within %.3g s');
 }
 
 sub kill {
     my ($self, $why) = @_;
+    return if $self->{state} eq 'gone';
     $self->{killed} //= "it $why and was killed";
-    return kill KILL => $self->{pid};
+    kill KILL => $self->{pid};
+    return;
 }
 
 # ---- In the template ----------------------------------------------------------------------------
@@ -135,9 +169,7 @@ sub _serve {
             else                   { $self->{on_word}->($word, @message) if $self->{on_word} }
         }
         return 0 if $link->has_ended;
-        my $bits = '';
-        vec($bits, $link->descriptor, 1) = 1;
-        select $bits, undef, undef, undef;
+        $link->wait;
     }
     return;
 }
@@ -253,27 +285,42 @@ L</fork_child>, C<pid>, C<link>, and C<descriptors>, numbers of its own for what
 order; it returns the exit status. In the master C<on_ready> is called once, and C<on_end> with the reason, a
 text, and the wait status. Dies with a text when there is no process to be had.
 
-=head2 pid, is_ready
+=head2 pid, children
 
-    say 'loads' if !$template->is_ready;
+    say 'has forked ', $template->children;
+
+The process; and its children that have not been lost.
+
+=head2 limit
+
+    $template->limit(30, 'has not loaded within %s s');
+
+Kills it with that reason unless it is ready by then, or has ended.
 
 =head2 fork_child
 
     $template->fork_child(\%facts, $link, @descriptors);
 
 Asks for a child: C<facts> are words without spaces, or numbers, by name. The link and what the descriptors
-stand for are the child's as well; the caller closes its own copies if it does not need them. False when the
-template takes nothing any more.
+stand for are the child's as well; the caller closes its own copies if it does not need them. Returns the
+template, or undef when it takes nothing any more, and so was killed.
+
+=head2 lost_child
+
+    $template->lost_child;
+
+A child has ended.
 
 =head2 tell
 
     $template->tell('reopen');
 
-=head2 leave
+=head2 leave, was_to_leave
 
-    $template->leave;
+    $template->leave(10);
 
-The template ends after it has forked the children that it was asked for.
+The template ends after it has forked the children that it was asked for, and is killed when it has not ended
+within so many seconds, or is still loading.
 
 =head2 kill
 

@@ -19,17 +19,13 @@ sub new {
     my ($class, %args) = @_;
     return bless {
         %args{qw(loop log load run on_word on_change start_timeout identity)},
-        all    => {},       # by pid: { template, children, timer, dismissed }
+        all    => {},       # by pid
         starts => undef,    # how many failed in a row; undef before the first one that did not
     }, $class;
 }
 
-# The template that children are forked from; undef while there is none.
-sub current { return $_[0]{current} }
-
-# During a restart: the template with the code before it, if there is one.
-sub previous { return $_[0]{previous} }
-
+sub current     { return $_[0]{current} }
+sub previous    { return $_[0]{previous} }
 sub is_renewing { return $_[0]{renewing} ? 1 : 0 }
 
 # ---- Start --------------------------------------------------------------------------------------
@@ -39,7 +35,7 @@ sub renew {
     my ($self)   = @_;
     my $renewing = $self->{renewing} //= $self->{loop}->new_future;
     $self->{loop}->unwatch_time(delete $self->{again}) if $self->{again};
-    $self->_dismiss($self->{next})                     if $self->{next};
+    $self->{next}->leave(LEAVE_S)                      if $self->{next};
     $self->{next} = eval { $self->_start };
     $self->_not_renewed($@) if !$self->{next};
     return $renewing;
@@ -52,42 +48,20 @@ sub _start {
         on_ready => weakly($self, '_ready'),
         on_end   => weakly($self, '_gone'),
     );
-    my $entry = $self->{all}{ $template->pid } = { template => $template, children => 0 };
-    $self->_limit($entry, $self->{start_timeout}, 'has not loaded within %s s') if $self->{start_timeout};
+    $self->{all}{ $template->pid } = $template;
+    $template->limit($self->{start_timeout}, 'has not loaded within %s s') if $self->{start_timeout};
     return $template;
-}
-
-# Kills a template that has not ended after this many seconds.
-sub _limit {
-    my ($self, $entry, $seconds, $what) = @_;
-    $self->_unlimit($entry);
-    my $template = $entry->{template};
-    $entry->{timer} = $self->{loop}->watch_time(
-        after => $seconds,
-        code  => sub {
-            delete $entry->{timer};
-            $template->kill(sprintf $what, $seconds);
-        }
-    );
-    return;
-}
-
-sub _unlimit {
-    my ($self, $entry) = @_;
-    $self->{loop}->unwatch_time(delete $entry->{timer}) if $entry->{timer};
-    return;
 }
 
 sub _ready {
     my ($self, $template) = @_;
-    $self->_unlimit($self->{all}{ $template->pid });
     return if !$self->{next} || $template != $self->{next};
     delete $self->{next};
     $self->{starts} = 0;
     my $oldest = $self->{previous};    # a restart that is not over begins anew
     $self->{previous} = $self->{current};
     $self->{current}  = $template;
-    $self->_leave_if_idle($oldest)              if $oldest;
+    $self->_leave_if_idle($oldest);
     (delete $self->{renewing})->done($template) if $self->{renewing};
     $self->{on_change}->();
     return;
@@ -106,32 +80,16 @@ sub go_back {
 # All children come from the current template: the one before may leave.
 sub settle {
     my ($self) = @_;
-    my $before = delete $self->{previous} or return;
-    $self->_leave_if_idle($before);
-    return;
+    return $self->_leave_if_idle(delete $self->{previous});
 }
 
 # ---- Children ------------------------------------------------------------------------------------
 
-# `template`: the current or the previous one. False if it cannot fork now.
-sub fork_child {
-    my ($self, $template, $facts, $link, @descriptors) = @_;
-    return if !$template;
-    if (!$template->fork_child($facts, $link, @descriptors)) {
-        $template->kill('does not listen');
-        return;
-    }
-    $self->{all}{ $template->pid }{children}++;
-    return $template;
-}
-
 # A child of that template has ended.
 sub lost_child {
     my ($self, $template) = @_;
-    my $entry = $self->{all}{ $template->pid } or return;
-    $entry->{children}--;
-    $self->_leave_if_idle($template);
-    return;
+    $template->lost_child;
+    return $self->_leave_if_idle($template);
 }
 
 # ---- End ----------------------------------------------------------------------------------------
@@ -139,33 +97,20 @@ sub lost_child {
 # Things that a template has made for its children, a temporary directory perhaps, stay until they have gone.
 sub _leave_if_idle {
     my ($self, $template) = @_;
+    return if !$template || $template->children;
     return if grep { $_ && $_ == $template } @{$self}{qw(current previous next)};
-    my $entry = $self->{all}{ $template->pid } or return;
-    $self->_dismiss($template) if $entry->{children} <= 0;
-    return;
-}
-
-sub _dismiss {
-    my ($self, $template) = @_;
-    my $entry = $self->{all}{ $template->pid } or return;
-    return if $entry->{dismissed}++;
-    # A template that is loading does not read its link.
-    return $template->kill('was not needed any more') if !$template->is_ready;
-    $template->leave;
-    $self->_limit($entry, LEAVE_S, 'did not leave within %s s');
-    return;
+    return $template->leave(LEAVE_S);
 }
 
 sub _gone {
     my ($self, $template, $why) = @_;
-    my $entry = delete $self->{all}{ $template->pid };
-    $self->_unlimit($entry);
+    delete $self->{all}{ $template->pid };
     delete $self->{previous} if $self->{previous} && $self->{previous} == $template;
     if ($self->{stopping}) {
         $self->{stopping}->done if !%{ $self->{all} };
         return;
     }
-    return if $entry->{dismissed};
+    return if $template->was_to_leave;
     if ($self->{next} && $self->{next} == $template) {
         delete $self->{next};
         return $self->_not_renewed($why);
@@ -188,14 +133,9 @@ sub _not_renewed {
     my $wait = min(BACK_OFF_MAX_S, BACK_OFF_S * 2**min(10, $lost));
     $self->{starts}++;
     $self->{log}->error("no template, and no new workers: $why; the next one starts in $wait s");
-    $self->{again} = later($self->{loop}, $wait, $self, '_renew_again');
+    my $again = sub { delete $_[0]{again}; $_[0]->renew->else_done->retain };
+    $self->{again} = later($self->{loop}, $wait, $self, $again);
     return;
-}
-
-sub _renew_again {
-    my ($self) = @_;
-    delete $self->{again};
-    return $self->renew->else_done->retain;
 }
 
 sub stop {
@@ -203,23 +143,20 @@ sub stop {
     return $self->{stopping} if $self->{stopping};
     my $stopping = $self->{stopping} = $self->{loop}->new_future;
     $self->{loop}->unwatch_time(delete $self->{again}) if $self->{again};
-    for my $entry (values %{ $self->{all} }) {
-        $self->_dismiss($entry->{template});
-        $self->_limit($entry, min(LEAVE_S, $seconds), 'did not leave within %.3g s');
-    }
+    $_->leave(min(LEAVE_S, $seconds)) for values %{ $self->{all} };
     $stopping->done if !%{ $self->{all} };
     return $stopping;
 }
 
 sub tell {
     my ($self, @message) = @_;
-    $_->{template}->tell(@message) for values %{ $self->{all} };
+    $_->tell(@message) for values %{ $self->{all} };
     return;
 }
 
 sub kill {
     my ($self, $why) = @_;
-    $_->{template}->kill($why) for values %{ $self->{all} };
+    $_->kill($why) for values %{ $self->{all} };
     return;
 }
 
@@ -243,7 +180,8 @@ Peregrine::Templates - the templates of a Peregrine::Master, old and new
         on_change => sub { ... },                       # there is a new one
     );
     $templates->renew->get;
-    my $template = $templates->fork_child($templates->current, { number => 1 }, $there);
+    my $template = $templates->current;
+    $template->fork_child({ number => 1 }, $there);
     ...
     $templates->lost_child($template);                 # it has ended
     $templates->stop(30)->get;
@@ -276,15 +214,11 @@ one, and fails with the reason when it could not be loaded.
 
     say 'loads' if $templates->is_renewing;
 
-=head2 current
+=head2 current, previous
 
     say 'no children now' if !$templates->current;
 
-=head2 fork_child
-
-    my $template = $templates->fork_child($template, \%facts, $link, @descriptors);
-
-See L<Peregrine::Template/fork_child>. Returns the template that forks the child; undef if there is none now.
+The template that children are forked from; during a restart, the one with the code before it.
 
 =head2 lost_child
 

@@ -77,8 +77,8 @@ sub _beat_later {
 sub stop_counting {
     my ($self, $loop) = @_;
     my $timer = delete $self->{beat};
-    $loop->unwatch_time($timer)                     if $timer && $loop;
-    $self->{counters}->zero(delete $self->{column}) if delete $self->{gives_back};
+    $loop->unwatch_time($timer)                        if $timer && $loop;
+    $self->{counters}->release(delete $self->{column}) if delete $self->{gives_back};
     return;
 }
 

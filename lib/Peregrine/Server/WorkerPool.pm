@@ -228,7 +228,7 @@ sub _kind { return 'pool process' }
 # The word in shared memory with the state of the process.
 sub _word {
     my ($self, $child) = @_;
-    return $self->{spread}->words->get($child->{spread});
+    return $self->{shared}{spread}->words->get($child->{spread});
 }
 
 sub _is_idle {
