@@ -69,7 +69,8 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
     };
 }
 
-# The options of an old and of a new program. Connections are spread over as many sockets as the old one has had.
+# The options of an old and of a new program. Connections are spread over as many sockets as the old one has
+# had.
 my %changes = (
     'from processes with sockets of their own to one engine' => [
         "workers = 4\nreuseport = on\nengine = inline\n",

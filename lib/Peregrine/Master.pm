@@ -586,7 +586,7 @@ sub replace {
     return;
 }
 
-# The reason why a child is to be replaced; '' if it is not. Without a reason of its own, a child with old code
+# The reason why a child is to be replaced; '' if it is not. A child with old code and no reason of its own
 # waits for the end of a canary.
 sub _why {
     my ($self, $child) = @_;
