@@ -577,6 +577,36 @@ APP
     is($server->stop,             0,        'the server ends well');
 };
 
+# A third one would end the wait for that.
+subtest 'a second TERM leaves the application its shutdown' => sub {
+    my $app = write_file('life.pl', <<"APP");
+use Future::AsyncAwait;
+async sub {
+    my (\$scope, \$receive, \$send) = \@_;
+    if (\$scope->{type} ne 'lifespan') {
+        open my \$came, '>', '$dir/came' or die \$!;
+        return await Future->new;
+    }
+    await \$receive->();
+    await \$send->({ type => 'lifespan.startup.complete' });
+    await \$receive->();
+    open my \$out, '>', '$dir/ended' or die \$!;
+    await \$send->({ type => 'lifespan.shutdown.complete' });
+}
+APP
+    my $server = TestServer->command(qw(-E production --engine process --workers 1), $app);
+    my $client = TestClient->new($server->port);
+    $client->send(sprintf $ask, '/');
+    ok(wait_for(sub { -e "$dir/came" }), 'a request without an answer');
+    $server->signal('TERM');
+    ok($server->wait_for_log(qr/requests in flight: 1/), 'TERM');
+    $server->signal('TERM');
+    is($server->wait, 0, 'TERM again');
+    ok(-e "$dir/ended", "... and the application's shutdown has run");
+    like($server->log, qr/not waiting for applications that run on: 1/, '... while the request ran on');
+    unlike($server->log, qr/all connections are closed, applications still running/, '... without a wait');
+};
+
 subtest 'settings that cannot be combined' => sub {
     my ($status, undef, $error) = TestServer->finish('--engine', 'process', $pagi);
     isnt($status, 0, 'a process without workers');

@@ -168,12 +168,17 @@ sub _retire {
     return;
 }
 
-# A second signal ends the wait for requests, a third one the wait for the application's shutdown.
+# A second signal ends the wait for requests, a third one the wait for the application's shutdown. An
+# interpreter whose engine is elsewhere stops later: the engine ends the requests then.
 sub hurry {
     my ($self, $why) = @_;
     my $instance = $self->{instance};
     return                   if $instance->is_starting;
     return $self->_cut($why) if $self->{stopped};
+    if (!$self->{stopping} && !$self->{patience}) {
+        $self->{patience} = 'none';
+        return;
+    }
     $self->_log->warn("$why: not waiting for the application's shutdown");
     $instance->abandon_application;
     return;
