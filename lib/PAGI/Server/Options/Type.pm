@@ -9,6 +9,7 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::AppKind;
 use PAGI::Server::Folders;
 use PAGI::Server::PoolHandlers;
+use Peregrine;
 use Peregrine::Place;
 use Peregrine::Processors;
 use Scalar::Util qw(blessed looks_like_number reftype);
@@ -27,11 +28,6 @@ sub _is_text {
 sub _is_count {
     my ($option, $value) = @_;
     return _is_text($value) && $value =~ /\A[0-9]+\z/ && _in_range($option, $value);
-}
-
-sub _is_reference {
-    my ($value, $type) = @_;
-    return ref $value && reftype($value) eq $type;
 }
 
 sub _boolean {
@@ -70,37 +66,33 @@ sub _rate {
     return $text =~ m{\A($INTEGER)/($INTEGER)\z} ? { burst => _integer($1), rate => _integer($2) } : $text;
 }
 
-# Per type: what is allowed, in words; whether a value is; how a word of a command line becomes one, and what
-# number a value of any origin stands for (as it is, if there is nothing here). Or a function that says what
-# is wrong with a value.
+# Per type: what is allowed, in words; whether a value is: by a pattern for texts (`like`), the kind of a
+# reference (`reference`) or a function (`allows`), and with `optional` undef is; how a word of a command line
+# becomes one, and what number a value of any origin stands for (as it is, if there is nothing here). Or a
+# function that says what is wrong with a value (`complaint`).
 my %TYPES = (
-    string => { words => 'a string that is not empty', allows => sub { _is_text($_[1]) } },
-    word   => { words => 'a word', allows => sub { _is_text($_[1]) && $_[1] =~ /\A[\w-]+\z/ } },
+    string => { words => 'a string that is not empty', like => qr/./s },
+    word   => { words => 'a word',                     like => qr/\A[\w-]+\z/ },
     hosts  => {
-        words  => 'names of hosts without ports, separated by commas',
-        allows => sub {
-            _is_text($_[1]) && !grep { !/\A\s*[\w.-]+\s*\z/ } split /,/, $_[1], -1;
-        },
+        words => 'names of hosts without ports, separated by commas',
+        like  => qr/\A\s*[\w.-]+\s*(?:,\s*[\w.-]+\s*)*\z/,
     },
     target => {
         words => 'a path that begins with "/", without "?" and "#", of at most 255 visible ASCII characters,'
             . ' or undef',
-        allows =>
-            sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ m{\A/[!-~]{0,254}\z} && $_[1] !~ /[?#]/ },
+        like     => qr{\A(?!.*[?#])/[!-~]{0,254}\z},
+        optional => 1,
     },
     targets => {
         words =>
             'paths that begin with "/", separated by commas, of at most 255 visible ASCII characters each,'
             . ' or undef',
         allows => sub {
-            !defined $_[1] || _is_text($_[1]) && !grep { !m{\A/[!-~]{0,254}\z} || /#/ } split /,/, $_[1], -1;
+            _is_text($_[1]) && !grep { !m{\A/[!-~]{0,254}\z} || /#/ } split /,/, $_[1], -1;
         },
+        optional => 1,
     },
-    boolean => {
-        words  => '0 or 1',
-        allows => sub { !ref $_[1] && ($_[1] // 0) =~ /\A[01]?\z/ },
-        parse  => \&_boolean
-    },
+    boolean  => { words => '0 or 1', like => qr/\A[01]?\z/, optional => 1, parse => \&_boolean },
     channels => {
         words  => '0, 1, memory:// or the URL of a Redis',
         allows => \&_is_channels,
@@ -110,8 +102,8 @@ my %TYPES = (
         shown => sub { $_[0] =~ s{//.*\@}{//...\@}sr },
     },
     topics => {
-        words  => sub { 'the beginning of names of topics (letters, digits, and . - _ :)' },
-        allows => sub { _is_text($_[1]) && $_[1] =~ /\A[A-Za-z0-9._:-]{1,100}\z/ },
+        words => 'the beginning of names of topics (letters, digits, and . - _ :)',
+        like  => qr/\A[A-Za-z0-9._:-]{1,100}\z/,
     },
     integer => {
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}" },
@@ -121,9 +113,7 @@ my %TYPES = (
     workers => {
         words  => sub { "an integer from $_[0]{min} to $_[0]{max}, or auto" },
         allows => \&_is_count,
-        number =>
-            sub { my ($text) = @_; return $text eq 'auto' ? Peregrine::Processors::count() : _integer($text) }
-        ,
+        number => sub { $_[0] eq 'auto' ? Peregrine::Processors::count() : _integer($_[0]) },
     },
     bytes => {
         words => sub {
@@ -147,14 +137,11 @@ my %TYPES = (
             return _is_text($value) && grep { $_ eq $value } @{ $option->{of} };
         },
     },
-    class => {
-        words  => 'the name of a class',
-        allows => sub { !defined $_[1] || _is_text($_[1]) && $_[1] =~ /\A[A-Za-z_]\w*(?:::\w+)*\z/ },
-    },
-    code => {
-        words  => sub { 'a code reference' . ($_[0]{optional} ? ' or undef' : '') },
-        allows => sub { _is_reference($_[1], 'CODE') || $_[0]{optional} && !defined $_[1] },
-        why    => sub {
+    class => { words => 'the name of a class', like => qr/\A[A-Za-z_]\w*(?:::\w+)*\z/, optional => 1 },
+    code  => {
+        words     => sub { 'a code reference' . ($_[0]{optional} ? ' or undef' : '') },
+        reference => 'CODE',
+        why       => sub {
             my $kind = blessed $_[1] ? PAGI::Server::AppKind::loaded() : undef;
             $kind && "it looks like $kind";
         },
@@ -169,34 +156,27 @@ my %TYPES = (
         },
         allows => sub {
             my ($option, $value) = @_;
-            return _is_reference($value, 'HASH')
+            return
+                   ref $value
+                && reftype $value eq 'HASH'
                 && !grep { !$option->{ranges}{$_} || !_is_count($option->{ranges}{$_}, $value->{$_}) }
                 keys %$value;
         },
         number => \&_rate,
     },
-    hash => { words => 'a hash reference', allows => sub { _is_reference($_[1], 'HASH') } },
-    tls  => {
-        words  => 'a hash reference or undef',
-        allows => sub { !defined $_[1] || _is_reference($_[1], 'HASH') },
-    },
+    hash => { words => 'a hash reference', reference => 'HASH' },
+    tls  => { words => 'a hash reference or undef', reference => 'HASH', optional => 1 },
     mode => {
         words  => 'an octal mode from 0000 to 0777',
-        allows => sub {
-            my (undef, $value) = @_;
-            return defined Peregrine::Place::mode_bits($value);
-        },
+        allows => sub { defined Peregrine::Place::mode_bits($_[1]) },
     },
     listen       => { complaint => \&Peregrine::Place::problem },
     networks     => { complaint => \&Peregrine::Place::networks_problem },
     certificates => { complaint => \&_problem_of_certificates },
-    https        => {
-        words  => 'a URL of https',
-        allows => sub { _is_text($_[1]) && $_[1] =~ m{\Ahttps://[\w.:\[\]-]+(?:/[!-~]*)?\z} },
-    },
-    pool    => { complaint => \&PAGI::Server::PoolHandlers::problem },
-    folders => { complaint => \&PAGI::Server::Folders::problem },
-    log     => {
+    https        => { words     => 'a URL of https', like => qr{\Ahttps://[\w.:\[\]-]+(?:/[!-~]*)?\z} },
+    pool         => { complaint => \&PAGI::Server::PoolHandlers::problem },
+    folders      => { complaint => \&PAGI::Server::Folders::problem },
+    log          => {
         words  => 'a path, "-" for standard output, an open file handle, or undef',
         allows => sub { PAGI::Server::AccessLog::is_target($_[1]) },
     },
@@ -220,13 +200,21 @@ sub problem {
     my $type = $TYPES{ $option->{type} };
     return $type->{complaint}->($value) if $type->{complaint};
     my $shown = defined $value ? q(') . shown($option, $value) . q(') : 'undef';
-    if ($type->{allows}->($option, number($option, $value))) {
+    if (_is_allowed($type, $option, number($option, $value))) {
         return if !$option->{missing} || !$value;
         return "cannot be $shown: $option->{missing}";
     }
     my $why   = $type->{why}       ? $type->{why}->($option, $value) : undef;
     my $words = ref $type->{words} ? $type->{words}->($option)       : $type->{words};
     return "must be $words, not $shown" . (defined $why ? " ($why)" : '');
+}
+
+sub _is_allowed {
+    my ($type, $option, $value) = @_;
+    return 1 if !defined $value && ($type->{optional} || $option->{optional});
+    return ref $value && reftype $value eq $type->{reference} if $type->{reference};
+    return defined $value && !ref $value && $value =~ $type->{like} if $type->{like};
+    return $type->{allows}->($option, $value);
 }
 
 sub _is_channels {
@@ -238,7 +226,6 @@ sub _is_channels {
 sub _redis_problem {
     my ($value) = @_;
     return if !_is_redis($value);
-    require Peregrine;
     return Peregrine::redis_problem($value);
 }
 
