@@ -16,6 +16,7 @@ use Time::HiRes qw(sleep time);
 
 my @plain = ('Content-Type' => 'text/plain');
 my $gate  = TestGate->new;
+my $kept;    # the writer of a response
 
 sub lines            { my @lines = @_; return bless \@lines, 'Lines' }
 sub Lines::getline   { return shift @{ $_[0] } }
@@ -52,8 +53,12 @@ my %answers = (
     '/delayed' => sub {
         sub { $_[0]->([ 201, [ @plain, 'X-A' => 1 ], ['delayed'] ]) }
     },
-    '/dies' => sub { die "as asked\n" },
-    '/half' => sub {
+    '/keeps' => sub {
+        sub { $kept = $_[0]->([ 200, [@plain] ]); $kept->write('kept') }
+    },
+    '/goes-on' => sub { $kept->write('more'); [ 200, [@plain], ['its own'] ] },
+    '/dies'    => sub { die "as asked\n" },
+    '/half'    => sub {
         sub { $_[0]->([ 200, [@plain] ])->write('half'); die "in the middle\n" }
     },
     '/wide'    => sub { [ 200, [@plain], ["\x{263a}"] ] },
@@ -195,7 +200,9 @@ subtest 'in the event loop' => sub {
 subtest 'no room' => sub {
     my $server = server(workers => 1, max_waiting => 1);
     my $port   = $server->port;
-    my @slow   = map { TestClient->new($port)->send("GET /sleep?room HTTP/1.1\r\nHost: h\r\n\r\n") } 1, 2;
+    is get($port, '/keeps')->{body},   'kept',    'a writer that the application keeps';
+    is get($port, '/goes-on')->{body}, 'its own', '... writes nothing to the next response';
+    my @slow = map { TestClient->new($port)->send("GET /sleep?room HTTP/1.1\r\nHost: h\r\n\r\n") } 1, 2;
     ok $server->wait_for_log(qr/^sleeps: room/m), 'the only process sleeps';
     is get($port, '/pid')->{status}, 503, 'requests may wait up to the limit, a further one is refused';
     $gate->open('room');

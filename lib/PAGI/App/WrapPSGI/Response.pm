@@ -67,22 +67,38 @@ sub bytes_of {
     return $text;
 }
 
-# Says a response with a body, piece by piece. `say` waits until there is room.
-sub _say {
+# Calls an application, and says what it responds with, now or later. `say` returns a Future; its words follow
+# each other. `state` has a function that ends the response while the application has a writer.
+async sub _respond {
+    my ($app, $env, $say, $state) = @_;
+    my $response = $app->($env);
+    return await _say($say, _parts($response)) if !ref $response || reftype($response) ne 'CODE';
+    my $done = Future->new;
+    $state->{calling} = 1;
+    my $ok    = eval { $response->(_responder($say, $done, $state)); 1 };
+    my $error = $@;
+    $state->{calling} = 0;
+    die $error if !$ok;
+    # A writer that went meanwhile did so because nobody kept it.
+    $state->{abandoned}->() if $state->{abandoned};
+    return await $done;
+}
+
+# Says a response with a body, piece by piece: as fast as the client takes it.
+async sub _say {
     my ($say, $status, $headers, $body) = @_;
     if (ref $body eq 'ARRAY') {
         my $bytes = join '', map { bytes_of($_, 'the body') } @$body;
-        return $say->(whole => $status, $headers, $bytes) if length $bytes <= PIECE_BYTES;
-        $say->(start => $status, $headers);
-        $say->(body => $_) for unpack '(a' . PIECE_BYTES . ')*', $bytes;
-        return $say->('end');
+        return await $say->(whole => $status, $headers, $bytes) if length $bytes <= PIECE_BYTES;
+        open my $pieces, '<:raw', \$bytes or die "cannot read the response's body: $!\n";
+        $body = $pieces;
     }
     $say->(start => $status, $headers);
     while (defined(my $line = _next_line($body))) {
-        $say->(body => bytes_of($line, 'the body')) if length $line;
+        await $say->(body => bytes_of($line, 'the body'));
     }
     $body->close if !blessed $body || $body->can('close');
-    return $say->('end');
+    return await $say->('end');
 }
 
 sub _next_line {
@@ -94,71 +110,29 @@ sub _next_line {
 # Calls an application that may block, and says what it responds with. For a process of its own.
 sub blocking {
     my ($app, $env, $say) = @_;
-    my $response = $app->($env);
-    return _say($say, _parts($response)) if !ref $response || reftype($response) ne 'CODE';
-    my ($responds, %state);
-    $response->(sub {
-        die "the responder was called before\n" if $responds++;
-        my ($status, $headers, $body) = _parts($_[0], 1);
-        return $state{closed} = 1, _say($say, $status, $headers, $body) if @{ $_[0] } > 2;
-        $say->(start => $status, $headers);
-        return PAGI::App::WrapPSGI::Response::Writer->new($say, \%state);
-    });
-    die "the application responds later, for which it has to run in the event loop (in_process)\n"
-        if !$responds;
-    $say->('end') if !$state{closed};
-    return;
+    my %state;
+    my $response = _respond($app, $env, sub { $say->(@_); return Future->done }, \%state);
+    # A writer that the application keeps writes nothing to the next response.
+    my $close = delete $state{close};
+    $close->()            if $close && !$response->is_ready;
+    return $response->get if $response->is_ready;
+    $response->cancel;
+    die "the application responds later, for which it has to run in the event loop (in_process)\n";
 }
-
-# ---- In the event loop --------------------------------------------------------------------------
 
 # Calls an application that does not block, and sends what it responds with, now or later. However that ends,
 # the application cleans up.
 sub here {
     my ($app, $env, $body, $sink) = @_;
     my $whole = PAGI::App::WrapPSGI::Environment::complete($env, $body, 'psgi.nonblocking' => !!1);
-    return _answer($app, $whole, $sink)->on_ready(sub { PAGI::App::WrapPSGI::Environment::clean_up($whole) });
-}
-
-async sub _answer {
-    my ($app, $env, $sink) = @_;
-    my $last = Future->done;
+    my $last  = Future->done;
     # Each event waits until the events before it were sent.
     my $say = sub {
         my @words = @_;
-        $last = $last->then(sub { $sink->(@words) });
-        return $last;
+        return $last = $last->then(sub { $sink->(@words) });
     };
-    my $response = $app->($env);
-    if (ref $response && reftype($response) eq 'CODE') { await _later($response, $say) }
-    else                                               { await _now($say, _parts($response)) }
-    await $last;
-    return;
-}
-
-# A body that is a handle is read as fast as the client takes it.
-async sub _now {
-    my ($say, $status, $headers, $body) = @_;
-    return _say($say, $status, $headers, $body) if ref $body eq 'ARRAY';
-    $say->(start => $status, $headers);
-    while (defined(my $line = _next_line($body))) {
-        await $say->(body => bytes_of($line, 'the body'));
-    }
-    $body->close if !blessed $body || $body->can('close');
-    return $say->('end');
-}
-
-async sub _later {
-    my ($response, $say) = @_;
-    my $done  = Future->new;
-    my %state = (calling => 1);
-    my $ok    = eval { $response->(_responder($say, $done, \%state)); 1 };
-    my $error = $@;
-    $state{calling} = 0;
-    die $error if !$ok;
-    # A writer that went meanwhile did so because nobody kept it.
-    $state{abandoned}->() if $state{abandoned};
-    return await $done;
+    return _respond($app, $whole, $say, {})->then(sub { return $last })
+        ->on_ready(sub { PAGI::App::WrapPSGI::Environment::clean_up($whole) });
 }
 
 # Only the application holds the responder, so that its end is noticed.
@@ -181,23 +155,24 @@ sub _responder {
             $end->($@);
             die $@;
         }
-        return _now($say, $status, $headers, @body)->on_ready(sub { $end->($_[0]->failure) })->retain && ()
+        return _say($say, $status, $headers, @body)->on_ready(sub { $end->($_[0]->failure) })->retain && ()
             if @body;
         $say->(start => $status, $headers);
-        return PAGI::App::WrapPSGI::Response::Writer->new($say, $state, $end);
+        $state->{close} = sub { $say->('end'); $end->() };
+        return PAGI::App::WrapPSGI::Response::Writer->new($say, $state);
     };
 }
 
 package PAGI::App::WrapPSGI::Response::Writer;
 
 sub new {
-    my ($class, $say, $state, $at_end) = @_;
-    return bless { say => $say, state => $state, at_end => $at_end }, $class;
+    my ($class, $say, $state) = @_;
+    return bless { say => $say, state => $state }, $class;
 }
 
 sub write {
     my ($self, $bytes) = @_;
-    return if $self->{state}{closed};
+    return if !$self->{state}{close};
     $bytes = PAGI::App::WrapPSGI::Response::bytes_of($bytes, 'the body');
     $self->{say}->(body => $bytes) if length $bytes;
     return;
@@ -205,20 +180,17 @@ sub write {
 
 sub close {
     my ($self) = @_;
-    return if $self->{state}{closed}++;
-    $self->{say}->('end');
-    $self->{at_end}->() if $self->{at_end};
+    my $close = delete $self->{state}{close} or return;
+    $close->();
     return;
 }
 
 # While the function that got the responder still runs, the responder may go because the function dies.
 sub DESTROY {
     my ($self) = @_;
-    my ($say, $state, $at_end) = @{$self}{qw(say state at_end)};
-    return if !$at_end || $state->{closed};
-    return $state->{abandoned} = sub { __PACKAGE__->new($say, $state, $at_end)->close }
-        if $state->{calling};
-    $self->close;
+    my $state = $self->{state};
+    return $self->close if !$state->{calling};
+    $state->{abandoned} = delete $state->{close};
     return;
 }
 
