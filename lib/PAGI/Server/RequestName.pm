@@ -17,47 +17,46 @@ sub of {
     return {} if !$connection;
     my $id = "$connection-$request";
     # A look into a tied hash calls the application. A copy has any key to ask for, as a locked hash has not.
-    my $facts = ref $scope eq 'HASH' && !tied %$scope ? _of({%$scope}) : {};
+    return { id => $id } if ref $scope ne 'HASH' || tied %$scope;
+    my %copy = %$scope;
+    # The scope of a WebSocket has no method.
+    my $facts = exists $copy{REQUEST_METHOD} ? _of(_scope_of(\%copy), '') : _of(\%copy, 'GET');
     return { %$facts, id => $id };
 }
 
-# The application may have put anything into its scope.
-sub _of {
-    my ($scope) = @_;
-    return _of_env($scope) if exists $scope->{REQUEST_METHOD};
-    my %facts;
-    my $client = $scope->{client};
-    $facts{client} = ref $client eq 'ARRAY' ? join ':', map { _word($_, TARGET_MAX) } @$client : 'unix';
-    $facts{method} = _word($scope->{method}, METHOD_MAX) || 'GET';
-    my ($path, $query) = map { defined && !ref ? "$_" : '' } @{$scope}{qw(raw_path query_string)};
-    $facts{target} = _word(length $query ? "$path?$query" : $path, TARGET_MAX);
-    _add_ids(\%facts, $scope->{headers});
-    return \%facts;
-}
-
-# Like `of`, for the environment of a PSGI application.
-sub _of_env {
+# The part of a scope that counts here, for the environment of a PSGI application.
+sub _scope_of {
     my ($env) = @_;
-    my %facts = (
-        method => _word($env->{REQUEST_METHOD}, METHOD_MAX),
-        target => _word($env->{REQUEST_URI},    TARGET_MAX)
-    );
-    my $remote = $env->{REMOTE_ADDR};
-    $facts{client} =
-        defined $remote
-        ? join ':', map { _word($_, TARGET_MAX) } $remote, $env->{REMOTE_PORT}
-        : 'unix';
-    _add_ids(\%facts,
-        [ [ 'x-request-id', $env->{HTTP_X_REQUEST_ID} ], [ 'traceparent', $env->{HTTP_TRACEPARENT} ] ]);
-    return \%facts;
+    return {
+        client   => defined $env->{REMOTE_ADDR} ? [ @{$env}{qw(REMOTE_ADDR REMOTE_PORT)} ] : undef,
+        method   => $env->{REQUEST_METHOD},
+        raw_path => $env->{REQUEST_URI},
+        headers  =>
+            [ [ 'x-request-id', $env->{HTTP_X_REQUEST_ID} ], [ 'traceparent', $env->{HTTP_TRACEPARENT} ], ],
+    };
 }
 
-sub _add_ids {
-    my ($facts, $headers) = @_;
-    my ($id,    $trace)   = _ids_of_client($headers);
-    $facts->{request_id} = $id // $trace if defined($id // $trace);
-    $facts->{trace_id}   = $trace        if defined $trace;
-    return;
+# The application may have put anything into its scope. The ids are the client's or a proxy's of the request,
+# and that of its trace, where they send any.
+sub _of {
+    my ($scope,  $method)  = @_;
+    my ($client, $headers) = @{$scope}{qw(client headers)};
+    my ($path,   $query)   = map { defined && !ref ? "$_" : '' } @{$scope}{qw(raw_path query_string)};
+    my %facts = (
+        client => ref $client eq 'ARRAY' ? join(':', map { _word($_, TARGET_MAX) } @$client) : 'unix',
+        method => _word($scope->{method},                       METHOD_MAX) || $method,
+        target => _word(length $query ? "$path?$query" : $path, TARGET_MAX),
+    );
+    my %sent;
+    for my $pair (ref $headers eq 'ARRAY' ? @$headers : ()) {
+        next if ref $pair ne 'ARRAY' || @$pair != 2 || grep { !defined || ref } @$pair;
+        $sent{ $pair->[0] } //= $pair->[1] if $pair->[0] =~ /\A(?:x-request-id|traceparent)\z/;
+    }
+    my $trace = _trace_of($sent{traceparent} // '');
+    my $id    = length($sent{'x-request-id'} // '') ? _word($sent{'x-request-id'}, ID_MAX) : $trace;
+    $facts{request_id} = $id    if defined $id;
+    $facts{trace_id}   = $trace if defined $trace;
+    return \%facts;
 }
 
 sub text {
@@ -69,18 +68,6 @@ sub text {
     my $ids = defined $other ? ", id $other" : '';
     $ids .= ", trace $trace" if defined $trace && $trace ne $other;
     return "request $id ($client$ids) $method $target";
-}
-
-# The client's or a proxy's id of the request, and the id of its trace; undef if they send none.
-sub _ids_of_client {
-    my ($headers) = @_;
-    my %found;
-    for my $pair (ref $headers eq 'ARRAY' ? @$headers : ()) {
-        next if ref $pair ne 'ARRAY' || @$pair != 2 || grep { !defined || ref } @$pair;
-        $found{ $pair->[0] } //= $pair->[1] if $pair->[0] =~ /\A(?:x-request-id|traceparent)\z/;
-    }
-    my $id = $found{'x-request-id'} // '';
-    return (length $id ? _word($id, ID_MAX) : undef, _trace_of($found{traceparent} // ''));
 }
 
 # Trace Context, sections 3.2.2 and 4.3: version 00 has four fields, later ones perhaps more; nothing but
