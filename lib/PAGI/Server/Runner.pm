@@ -352,7 +352,7 @@ sub _loaded_app {
     unshift @INC, grep { !$known{$_} } @{ $options->{lib} || [] };
     Peregrine::Process->prefer_own_loop if !defined $options->{loop_type};
     return $self->_load_mounts          if $self->_mounts;
-    my %which = map { defined $options->{$_} ? ($_ => $options->{$_}) : () } qw(app code);
+    my %which = %{$options}{qw(app code)};
     my $app   = PAGI::Server::AppLoader->load(
         %which,
         modules   => $options->{module} || [],
@@ -434,34 +434,27 @@ sub _kind_of {
     return defined PAGI::Server::AppLoader->doubt(%which) ? 'psgi' : 'pagi';
 }
 
-# The arguments that name an application for the loader.
-sub _which_of {
-    my ($mount) = @_;
-    return exists $mount->{code} ? (code => $mount->{code}) : (app => $mount->{name});
-}
-
 sub _load_mounts {
     my ($self)  = @_;
     my @modules = @{ $self->{options}{module} || [] };
     my $group   = $self->{group};
-    my @mounts  = grep { !defined $group || ($_->{group} // 0) == $group } $self->_mounts;
-    $self->_prepare_mojolicious if grep { $_->{kind} eq 'mojo' } @mounts;
-    my $subs = @mounts > 1 && $self->_is_first ? PAGI::Server::AppPackage->new : undef;
-    my @loaded;
-    for my $mount (@mounts) {
+    my @mine    = grep { !defined $group || ($_->{group} // 0) == $group } $self->_mounts;
+    $self->_prepare_mojolicious if grep { $_->{kind} eq 'mojo' } @mine;
+    my $subs = @mine > 1 && $self->_is_first ? PAGI::Server::AppPackage->new : undef;
+    my %app;
+    for my $mount (@mine) {
         my $app = PAGI::Server::AppLoader->load(
-            _which_of($mount),
+            app       => $mount->{name},
+            code      => $mount->{code},
             kind      => $mount->{kind},
             modules   => \@modules,
             arguments => $self->{arguments}
         );
-        push @loaded, { %$mount, app => $self->_wrapped($app, $mount->{kind}) };
+        $app{$mount} = $self->_wrapped($app, $mount->{kind});
         $self->_log->warn($_) for $subs ? $subs->complaints : ();
     }
     # The engine's routes are those of all mounts.
-    my %loaded = map { ("$_->{path} " . ($_->{host} // '') => $_) } @loaded;
-    return PAGI::Server::Mounts->new(map { $loaded{ "$_->{path} " . ($_->{host} // '') } // $_ }
-            $self->_mounts);
+    return PAGI::Server::Mounts->new(map { exists $app{$_} ? { %$_, app => $app{$_} } : $_ } $self->_mounts);
 }
 
 sub _serves_mojolicious {
@@ -616,20 +609,11 @@ sub _server {
 # The class of the server, and whose defaults its applications want.
 sub _class_and_kind {
     my ($self) = @_;
-    my @mounts = $self->_mounts or return ('PAGI::Server', 'pagi');
+    my %kinds  = map { $_->{kind} => 1 } $self->_mounts;
+    my ($kind) = grep { $kinds{$_} } qw(psgi pagi mojo) or return ('PAGI::Server', 'pagi');
     require Plack::Handler::Peregrine::Mounted;
-    my %kinds = map { $_->{kind} => 1 } @mounts;
-    return ('Plack::Handler::Peregrine::Mounted', $kinds{pagi} ? 'pagi' : 'mojo') if !$kinds{psgi};
-    $ENV{PLACK_ENV} //= $self->mode eq 'production' ? 'deployment' : $self->mode;
-    return ('Plack::Handler::Peregrine::Mounted', 'psgi');
-}
-
-# Each mount says it for itself.
-sub _check_grip {
-    my ($self, $options) = @_;
-    die \'with --mount, --grip is a setting of a mount: --mount PATH=APPLICATION,grip=PREFIX'
-        if defined $options->{grip} && $self->{options}{mount};
-    return;
+    $ENV{PLACK_ENV} //= $self->mode eq 'production' ? 'deployment' : $self->mode if $kind eq 'psgi';
+    return ('Plack::Handler::Peregrine::Mounted', $kind);
 }
 
 # Workers of one mount are a group of interpreters behind one engine.
@@ -684,7 +668,8 @@ sub _checked_app {
 sub _with_app {
     my ($self, $class, $configuration) = @_;
     $self->_check_groups($configuration->options);
-    $self->_check_grip($configuration->options);
+    die \'with --mount, --grip is a setting of a mount: --mount PATH=APPLICATION,grip=PREFIX'
+        if defined $configuration->options->{grip} && $self->{options}{mount};
     if ($self->{options}{check}) {
         my @app = $self->_checked_app($configuration->options->{workers});
         return $class->new(configuration => $configuration, @app);
