@@ -41,17 +41,16 @@ sub format_problem {
 sub start {
     my ($class, $worker, %args) = @_;
     my $target = $args{target};
-    return $worker->close_access_log if !defined $target;
+    return $worker->close_access_log       if !defined $target;
+    $class->prepare($target, $args{owner}) if defined $args{owner};
     my ($path, $descriptor) = (undef, NO_DESCRIPTOR);
     if    (ref $target || ref \$target eq 'GLOB') { $descriptor = _descriptor($target) }
     elsif ($target eq '-')                        { $descriptor = fileno STDOUT }
     else                                          { $path       = $target }
-    _give($path, $args{owner}) if defined $path && defined $args{owner};
     my $code  = $worker->open_access_log($path, $descriptor, $args{format});
     my $takes = !defined $path && $descriptor == NO_DESCRIPTOR;
     return $takes ? $target : () if $code >= 0;
-    my $name = defined $path ? "'$path'" : 'the handle';
-    return _refuse($name);
+    return _refuse(defined $path ? "'$path'" : 'the handle');
 }
 
 sub prepare {
@@ -70,14 +69,6 @@ sub _refuse {
 sub problem {
     my ($target) = @_;
     return _is_path($target) ? Peregrine::File::problem($target) : ();
-}
-
-# A file that cannot be opened is the engine's to complain of.
-sub _give {
-    my ($path, $owner) = @_;
-    open my $file, '>>', $path or return;
-    Peregrine::Daemon->give($file, $owner);
-    return;
 }
 
 # A handle of another kind (a scalar, a tied handle, a logger) is given its lines by Perl.

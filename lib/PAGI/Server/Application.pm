@@ -91,7 +91,7 @@ sub attach {
         root_path   => $options->{root_path},
         server      => $instance->reports,
         loop        => $instance->loop,
-        state       => $lifespan && $lifespan->is_supported ? $lifespan->state : undef,
+        state       => $lifespan ? $lifespan->state : undef,
         extensions  => _advertised(%{ $options->{extensions} }, %{ $self->{extensions} }),
         check       => $options->{validate_events} // shows_errors() ? _event_check($instance->log) : undef,
         error_page  => shows_errors()                                ? _error_page()                : undef,

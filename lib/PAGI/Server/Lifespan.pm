@@ -30,14 +30,9 @@ sub new {
     return $self;
 }
 
-sub is_supported {
-    my ($self) = @_;
-    return $self->{supported} ? 1 : 0;
-}
-
 sub state {
     my ($self) = @_;
-    return $self->{state};
+    return $self->{supported} ? $self->{state} : undef;
 }
 
 # ---- What the application gets ------------------------------------------------------------------
@@ -107,21 +102,14 @@ sub _receive {
     my $future = $self->{loop}->new_future;
     if ($self->{phase} eq 'over') {
         $self->{let_go} = 1;
-        return _cancelled($future);
+        return $future->cancel;
     }
     push @{ $self->{waiting} }, $future;
     $self->_deliver;
     return $future;
 }
 
-# The Future of a $receive after the last event.
-sub _cancelled {
-    my ($future) = @_;
-    $future->cancel;
-    return $future;
-}
-
-# An event whose reading dies, a tied one for instance, fails as any other.
+# An event whose reading dies, a tied one for instance, fails as any wrong one.
 sub _send {
     my ($self, $event) = @_;
     $self->_check_process;
@@ -130,17 +118,17 @@ sub _send {
 
 sub _take {
     my ($self, $event) = @_;
-    return Future->fail("\$send: an event must be a hash reference\n", 'pagi') if ref $event ne 'HASH';
+    die "\$send: an event must be a hash reference\n" if ref $event ne 'HASH';
     my $type = $event->{type};
-    return Future->fail("\$send: the event has no type\n", 'pagi') if !defined $type || ref $type;
-    my $hint = $EVENTS{$type} ? '' : Peregrine::Nearest::hint($type, sort keys %EVENTS);
-    return Future->fail("\$send: unknown event type '$type' in a scope of type lifespan$hint\n", 'pagi')
+    die "\$send: the event has no type\n" if !defined $type || ref $type;
+    die "\$send: unknown event type '$type' in a scope of type lifespan"
+        . Peregrine::Nearest::hint($type, sort keys %EVENTS) . "\n"
         if !$EVENTS{$type};
     my $problem = PAGI::Server::EventCheck::problem($event);
-    return Future->fail("$problem\n", 'pagi') if defined $problem;
+    die "$problem\n" if defined $problem;
     my (undef, $phase, $outcome) = split /\./, $type;
     my $answer = $self->{answer};
-    return Future->fail("$type: nothing waits for this answer now\n", 'pagi')
+    die "$type: nothing waits for this answer now\n"
         if $self->{phase} ne $phase || !$answer || $answer->is_ready;
     my $message = defined $event->{message} ? "$event->{message}" : '';
     $answer->done($outcome, $message);
@@ -188,7 +176,7 @@ sub _ended_without {
 sub _call_app {
     my ($self) = @_;
     weaken(my $weak = $self);
-    my $receive = sub { $weak ? $weak->_receive  : _cancelled(Future->new) };
+    my $receive = sub { $weak ? $weak->_receive  : Future->new->cancel };
     my $send    = sub { $weak ? $weak->_send(@_) : Future->done };
     $self->{end} = $self->{loop}->new_future;
     my $future = eval { $self->{app}->($self->_scope, $receive, $send) };
@@ -267,9 +255,12 @@ sub startup {
     return _first($answer, $time_up)->then(sub {
         my ($outcome, $detail) = @_;
         $time_up->cancel;
-        return $self->_started           if $outcome eq 'complete';
         return $self->_declined($detail) if $outcome eq 'ended';
         return $self->_stopped           if $outcome eq 'stopped';
+        if ($outcome eq 'complete') {
+            @{$self}{qw(phase supported)} = ('started', 1);
+            return Future->done(1);
+        }
         my $message =
               $outcome eq 'timeout'   ? "Lifespan startup timed out after ${timeout}s"
             : $outcome eq 'abandoned' ? 'Lifespan startup was given up: the server was taken out of its loop'
@@ -279,13 +270,6 @@ sub startup {
         $self->abandon if $outcome ne 'failed';
         return $self->_failed($message, $end_timeout);
     });
-}
-
-sub _started {
-    my ($self) = @_;
-    $self->{phase}     = 'started';
-    $self->{supported} = 1;
-    return Future->done(1);
 }
 
 sub _failed {
@@ -429,17 +413,12 @@ After a failed startup: waits for nothing any more. Else does nothing.
 
 Cancels the application's Future and waits for nothing any more.
 
-=head2 is_supported
-
-    my $state = $lifespan->is_supported ? $lifespan->state : undef;
-
-Whether the application completed its startup.
-
 =head2 state
 
-    my $pool = $lifespan->state->{pool};
+    my $state = $lifespan->state;
 
-The hash that the application filled during startup. Each request gets a shallow copy.
+The hash that the application filled during startup; undef unless it has completed that. Each request gets a
+shallow copy.
 
 =head1 LICENSE
 

@@ -31,6 +31,7 @@ for my $option (grep { $_->{engine} } @ALL) {
     # An integer stays one, however large: divided, it would be printed with an exponent.
     $option->{$_} = $limit->{$_} % $scale ? $limit->{$_} / $scale : int($limit->{$_} / $scale)
         for qw(default min max);
+    $option->{live} //= 1;
     # A limit below 0 is found out by the engine itself; a value that is given cannot be negative.
     $option->{min} = 0        if $option->{min} < 0;
     delete $option->{default} if $option->{default} < 0;
