@@ -34,8 +34,6 @@ use constant SPARE => 16;
 use constant LOOKS_MAX => 100;
 
 sub words    { return @WORDS }
-sub restarts { return @RESTARTS }
-
 # ---- The master's side --------------------------------------------------------------------------
 
 sub new {
@@ -209,14 +207,6 @@ there is no memory.
 
 Descriptions of the counts, as hash references, see L<Peregrine/counters>.
 
-=head2 restarts
-
-    my @reasons = Peregrine::Counters->restarts;
-
-Why processes are replaced: C<exit> (it ended by itself), C<signal> (it was killed), C<heartbeat> (its loop
-was blocked for too long), C<failed_start>, C<request> (a request was stuck), C<max_requests>,
-C<max_worker_age>, C<max_worker_rss>, C<restart> (new code), C<other>.
-
 =head2 leave
 
     $counters->leave;
@@ -240,7 +230,9 @@ In the master, when the process has ended: keeps what it has counted, and gives 
 
     $counters->note_restart('heartbeat');
 
-In the master: counts that a process is replaced, and why (L</restarts>).
+In the master: counts that a process is replaced, and why: C<exit> (it ended by itself), C<signal> (it was
+killed), C<heartbeat> (its loop was blocked for too long), C<failed_start>, C<request> (a request was stuck),
+C<max_requests>, C<max_worker_age>, C<max_worker_rss>, C<restart> (new code), C<other>.
 
 =head2 begin
 

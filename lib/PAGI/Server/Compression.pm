@@ -6,8 +6,9 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future::AsyncAwait;
-use List::Util qw(pairs);
+use List::Util qw(pairs sum0);
 use PAGI::Server::Compression::Coder;
+use PAGI::Server::PSGIResponse;
 use Scalar::Util qw(blessed reftype);
 
 use constant {
@@ -235,23 +236,19 @@ async sub _piece {
 sub psgi {
     my ($self, $app) = @_;
     return sub {
-        my ($env)    = @_;
-        my $response = $app->($env);
-        my $is_list  = ref $response && !blessed $response && reftype $response eq 'ARRAY';
-        return $self->_response($env, $response) if $is_list;
-        return $response                         if ref $response ne 'CODE';
-        return sub {
-            my ($respond) = @_;
-            return $response->(sub {
+        my ($env) = @_;
+        return PAGI::Server::PSGIResponse::replaced(
+            $app->($env),
+            sub {
                 my ($given) = @_;
-                return $respond->($self->_response($env, $given)) if @$given != 2;
+                return $self->_response($env, $given) if @$given != 2;
                 my ($coding, $pairs) = $self->_coding($env, $given);
-                return $respond->($given) if !$pairs;
-                my $writer = $respond->([ $given->[0], [ map { @$_ } @{ _headers($pairs, $coding) } ] ]);
-                return $writer if !defined $coding;
-                return PAGI::Server::Compression::Writer->new($writer, $coding);
-            });
-        };
+                return $given if !$pairs;
+                my $new = [ $given->[0], _flat($pairs, $coding) ];
+                return $new if !defined $coding;
+                return ($new, sub { return PAGI::Server::Compression::Writer->new($_[0], $coding) });
+            }
+        );
     };
 }
 
@@ -275,46 +272,38 @@ sub _response {
     my ($status, $headers, $body)     = @$response;
     my ($coding, $pairs) = $self->_coding($env, $response);
     return $response if !$pairs;
-    my $flat = sub {
-        return [ map { @$_ } @{ $_[0] } ];
-    };
+    my $plain = [ $status, _flat($pairs), $body ];
+    return $plain if !defined $coding;
+    my @coded = ($status, _flat($pairs, $coding));
     if (ref $body eq 'ARRAY') {
-        my $length = 0;
-        $length += length($_ // '') for @$body;
-        return [ $status, $flat->(_headers($pairs)), $body ]
-            if !defined $coding || $length < $self->{min_size};
+        my $length = sum0(map { length($_ // '') } @$body);
+        return $plain if $length < $self->{min_size};
         if ($length <= LIST_BYTES) {
             my ($new, $bytes) = $self->_whole($pairs, $coding, join '', map { $_ // '' } @$body);
-            return [ $status, $flat->($new), [$bytes] ];
+            return [ $status, [ map { @$_ } @$new ], [$bytes] ];
         }
         my @pieces = @$body;
-        $body = PAGI::Server::Compression::Body->new($coding, sub { return shift @pieces });
-        return [ $status, $flat->(_headers($pairs, $coding)), $body ];
+        return [ @coded, PAGI::Server::Compression::Body->new($coding, sub { return shift @pieces }) ];
     }
     # A file is the kernel's to send.
     my $fd = _descriptor($body);
-    return [ $status, $flat->(_headers($pairs)), $body ]
-        if !defined $coding
-        || defined $fd && $fd >= 0
-        || !((blessed $body || ref $body eq 'GLOB') && $body->can('getline'));
-    my $coded = PAGI::Server::Compression::Body->new(
-        $coding,
-        sub { local $/ = \65_536; return $body->getline },
-        sub { return $body->close }
-    );
-    return [ $status, $flat->(_headers($pairs, $coding)), $coded ];
+    return $plain
+        if defined $fd && $fd >= 0 || !PAGI::Server::PSGIResponse::body_can($body, 'getline');
+    my $next = sub { local $/ = \65_536; return $body->getline };
+    return [ @coded, PAGI::Server::Compression::Body->new($coding, $next, $body) ];
+}
+
+sub _flat {
+    my ($pairs, $coding) = @_;
+    return [ map { @$_ } @{ _headers($pairs, $coding) } ];
 }
 
 package PAGI::Server::Compression::Body;
 
 sub new {
-    my ($class, $coding, $next, $close) = @_;
-    return bless {
-        coder => PAGI::Server::Compression::Coder->new($coding),
-        next  => $next,
-        close => $close
-            || sub { }
-    }, $class;
+    my ($class, $coding, $next, $body) = @_;
+    my $coder = PAGI::Server::Compression::Coder->new($coding);
+    return bless { coder => $coder, next => $next, body => $body }, $class;
 }
 
 sub getline {
@@ -326,7 +315,10 @@ sub getline {
     return $coder->code('', 1);
 }
 
-sub close { return $_[0]{close}->() }    ## no critic
+sub close {    ## no critic
+    my ($self) = @_;
+    return $self->{body} ? $self->{body}->close : ();
+}
 
 package PAGI::Server::Compression::Writer;
 

@@ -6,8 +6,9 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
+use PAGI::Server::PSGIResponse;
 use Peregrine::FileAnswer;
-use Scalar::Util qw(blessed reftype);
+use Scalar::Util qw(reftype);
 
 # Header fields of the application that the file's own fields replace.
 my %REPLACED =
@@ -98,38 +99,26 @@ sub psgi {
     return sub {
         my ($env) = @_;
         $env->{'plack.xsendfile.type'} //= 'X-Sendfile';
-        my $response = $app->($env);
-        return _replaced($root, $env, $response)
-            if ref $response && !blessed $response && reftype $response eq 'ARRAY';
-        return $response if ref $response ne 'CODE';
-        return sub {
-            my ($respond) = @_;
-            return $response->(sub {
+        return PAGI::Server::PSGIResponse::replaced(
+            $app->($env),
+            sub {
                 my ($given) = @_;
                 my $new = _replaced($root, $env, $given);
                 # Writes to a response whose file is sent are ignored.
-                return $respond->($new) if $new == $given;
-                $respond->($new);
-                return PAGI::Server::SendFile::Writer->new;
-            });
-        };
+                return $new == $given ? $new : ($new, sub { return PAGI::Server::SendFile::Writer->new });
+            }
+        );
     };
 }
 
 # The response of a file in place of one that names it.
-# A handle has methods without being an object.
-sub _can {
-    my ($body, $method) = @_;
-    return (blessed $body || ref $body eq 'GLOB') && $body->can($method);
-}
-
 sub _replaced {
     my ($root,   $env,     $response) = @_;
     my ($status, $headers, $body)     = @$response;
     return $response if ref $headers ne 'ARRAY';
     my @pairs = map { [ @{$headers}[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. @$headers / 2 - 1;
     my $path  = _named(\@pairs) // return $response;
-    $body->close if _can($body, 'close');
+    $body->close if PAGI::Server::PSGIResponse::body_can($body, 'close');
     my ($answer, $new, $new_status) = _answer(
         $root, $path, $status, \@pairs,
         method  => $env->{REQUEST_METHOD},

@@ -10,9 +10,12 @@ use Peregrine::Counters;
 
 use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
 
+my @ABOUT = ([ version => 'gauge', 'build_info', 'The version of the server.', 'version' ]);
+
 sub text {
     my ($facts) = @_;
-    return join '', _about($facts), _counted($facts->{total}), _workers($facts),
+    return join '', _table(\@ABOUT, [ '', { version => { $facts->{version} => 1 } } ]),
+        _counted($facts->{total}), _workers($facts),
         @{ $facts->{mounts} }       ? _mounts(@{ $facts->{mounts} }) : (),
         @{ $facts->{certificates} } ? _certificates($facts)          : (),
         defined $facts->{hub}       ? _hub($facts)                   : (),
@@ -38,28 +41,19 @@ sub _label {
 }
 
 # A family for each row of a table: a fact, the type of the metric, its name and its help. The family has a
-# line for each subject, which is a label and a hash of facts.
+# line for each subject, which is a label and a hash of facts. A row with a label has a line for each value of
+# that instead, which are the keys of the fact.
 sub _table {
     my ($rows, @subjects) = @_;
     return map {
-        my ($fact, $type, $name, $help) = @$_;
-        _family($name, $type, $help, map { [ $_->[0], $_->[1]{$fact} ] } @subjects);
+        my ($fact, $type, $name, $help, $label) = @$_;
+        my @lines = map { [ $_->[0], $_->[1]{$fact} ] } @subjects;
+        if (defined $label) {
+            my $values = $lines[0][1];
+            @lines = map { [ _label($label => $_), $values->{$_} ] } sort keys %$values;
+        }
+        _family($name, $type, $help, @lines);
     } @$rows;
-}
-
-# A line for each of these values of a label.
-sub _by {
-    my ($name, $type, $help, $label, $values, @names) = @_;
-    return _family($name, $type, $help, map { [ _label($label => $_), $values->{$_} ] } @names);
-}
-
-sub _about {
-    my ($facts) = @_;
-    return _by(
-        'build_info', 'gauge', 'The version of the server.',
-        version => { $facts->{version} => 1 },
-        $facts->{version}
-    );
 }
 
 sub _counted {
@@ -105,6 +99,7 @@ my @PROCESSES = (
         resident => 'gauge',
         'resident_memory_bytes', 'Memory of all these processes; what they share counts in each.'
     ],
+    [ restarts => 'counter', 'process_restarts_total', 'Processes that were replaced.', 'reason' ],
 );
 
 sub _workers {
@@ -115,15 +110,9 @@ sub _workers {
         stuck     => scalar(grep { $_->{stuck} } @processes),
         silent    => max(0, map { $_->{silent} } @processes),
         resident  => sum0(map { $_->{resident} || 0 } @processes),
+        restarts  => $facts->{restarts},
     );
-    return (
-        _table(\@PROCESSES, [ '', \%all ]),
-        _by(
-            'process_restarts_total', 'counter', 'Processes that were replaced.',
-            reason => $facts->{restarts},
-            Peregrine::Counters->restarts
-        ),
-    );
+    return _table(\@PROCESSES, [ '', \%all ]);
 }
 
 # The workers of one mount; those of all others have the label *.
@@ -165,6 +154,10 @@ my @CHANNELS = (
     [ mailed        => 'counter', 'channels_mailed_total',        'Messages that came to mailboxes.' ],
     [ mailed_bytes  => 'counter', 'channels_mailed_bytes_total',  'Bytes of these.' ],
     [ cut           => 'counter', 'channels_cut_total', 'Connections to the hub that read too slowly.' ],
+    [
+        dropped => 'counter',
+        'channels_dropped_total', 'Messages that channels have dropped, by reason.', 'reason'
+    ],
 );
 
 my @REDIS = (
@@ -176,43 +169,26 @@ my @REDIS = (
 sub _hub {
     my ($facts) = @_;
     my @up = _family('channels_hub_up', 'gauge', 'Whether the hub answers.', [ '', $facts->{hub} ? 1 : 0 ]);
-    my $counts  = $facts->{channels} or return @up;
-    my %counts  = (%$counts, redis_up => ($counts->{redis} // 0) > 1 ? 1 : 0);
-    my %dropped = map { $_ => $counts->{"dropped_$_"} } qw(full expired);
-    return (
-        @up,
-        _table(\@CHANNELS, [ '', $counts ]),
-        $counts->{redis} ? _table(\@REDIS, [ '', \%counts ]) : (),
-        _by(
-            'channels_dropped_total', 'counter', 'Messages that channels have dropped, by reason.',
-            reason => \%dropped,
-            qw(full expired)
-        ),
+    my $counts = $facts->{channels} or return @up;
+    my %counts = (
+        %$counts,
+        redis_up => ($counts->{redis} // 0) > 1 ? 1 : 0,
+        dropped  => { map { $_ => $counts->{"dropped_$_"} } qw(full expired) },
     );
+    return (@up, map { _table($_, [ '', \%counts ]) } \@CHANNELS, $counts->{redis} ? \@REDIS : ());
 }
 
 my @POOL = (
+    [ processes   => 'gauge',   'pool_processes', 'Processes of the worker pool by what they do.', 'state' ],
     [ queue_depth => 'gauge',   'pool_queue',              'Calls that wait for a process.' ],
     [ queue_limit => 'gauge',   'pool_queue_limit',        'How many calls may wait.' ],
     [ seconds     => 'counter', 'pool_busy_seconds_total', 'Time that processes of the pool were at calls.' ],
+    [ calls       => 'counter', 'pool_calls_total',        'Calls by what became of them.', 'outcome' ],
 );
 
 sub _pool {
     my ($pool) = @_;
-    my $calls = $pool->{calls};
-    return (
-        _by(
-            'pool_processes', 'gauge', 'Processes of the worker pool by what they do.',
-            state => $pool,
-            qw(busy idle)
-        ),
-        _table(\@POOL, [ '', $pool ]),
-        _by(
-            'pool_calls_total', 'counter', 'Calls by what became of them.',
-            outcome => $calls,
-            sort keys %$calls
-        ),
-    );
+    return _table(\@POOL, [ '', { %$pool, processes => { %{$pool}{qw(busy idle)} } } ]);
 }
 
 # Each has a line for each name, so that an alert can be about one host.
