@@ -72,6 +72,21 @@ subtest 'options' => sub {
         ->load_server;
     is($server->socket_path, "$dir/s", 'another kind of place takes the place of the one that was given');
 
+    my %ways = (
+        'a file'  => [ $file,     'CODE' ],
+        '-e'      => [ '-e',      'sub { }',  'CODE' ],
+        '--mount' => [ '--mount', "/b=$file", 'PAGI::Server::Mounts' ],
+    );
+    for my $way (sort keys %ways) {
+        my @words = @{ $ways{$way} };
+        my $class = pop @words;
+        for my $line ("app = $file", 'code = 1', "mount = /a=$file") {
+            my $in_file = file('app.conf', "$line\n");
+            my $app = eval { PAGI::Server::Runner->new->parse_options('-c', $in_file, @words)->load_app; };
+            is(ref $app, $class, "$way takes the place of '$line' in the file") or diag $@;
+        }
+    }
+
     like(
         refused(sub { PAGI::Server::Runner->new(prot => 1) }),
         qr/\APAGI::Server::Runner: there is no option 'prot'.*'port'.* at \S+48-runner\.t line/s,

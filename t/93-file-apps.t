@@ -189,12 +189,14 @@ subtest "X-Sendfile, PAGI, $_" => sub {
         return Future->fail('no') if $scope->{type} ne 'http';
         my ($status, $path, @headers) = named(pagi => $scope->{path});
         my @pairs = map { [ @headers[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. @headers / 2 - 1;
-        return $send->({
+        my %event = (
             type    => 'http.response.start',
             status  => $status,
             headers => [ [ 'X-Sendfile', $path ], @pairs ]
-        })->then(sub { $send->({ type => 'http.response.body', body => 'dropped', more => 1 }) })
-            ->then(sub { $send->({ type => 'http.response.body', body => '' }) });
+        );
+        my $say = sub { %event = (type => 'http.response.body', @_); return $send->(\%event) };
+        return $send->(\%event)->then(sub { $say->(body => 'dropped', more => 1) })
+            ->then(sub { $say->(body => '') });
     };
     my $server = TestServer->start(%quiet, app => $app, engine => $_, x_sendfile => "$dir/site");
     check_sendfile($server->port);

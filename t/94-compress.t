@@ -217,6 +217,27 @@ subtest 'PAGI: an application that waits for none of its events' => sub {
     }
 };
 
+subtest 'PAGI: an application that uses one hash for its events' => sub {
+    my $app = async sub {
+        my ($scope, $receive, $send) = @_;
+        die "no\n" if $scope->{type} ne 'http';
+        my @headers = ([ 'content-type', 'text/plain' ], [ 'x-sent', 'yes' ]);
+        my %event   = (type => 'http.response.start', status => 200, headers => \@headers);
+        await $send->(\%event);
+        $headers[1][1] = 'no';
+        @headers       = ();
+        %event         = (type => 'http.response.body', body => $text);
+        await $send->(\%event);
+    };
+    my $server = TestServer->start(%quiet, app => $app);
+    for my $coding (qw(gzip identity)) {
+        my $got = get($server->port, '/', "Accept-Encoding: $coding") || { body => '', header => {} };
+        is $coding eq 'gzip' ? gunzip($got->{body}) : $got->{body}, $text, "$coding: the body";
+        is $got->{header}{'x-sent'}, 'yes', '... and the headers, as they were when they were sent';
+    }
+    $server->stop;
+};
+
 subtest 'PSGI' => sub {
     my $server = TestServer->start(%quiet, app => \&psgi, psgi => 1);
     my $port   = $server->port;

@@ -131,41 +131,42 @@ sub pagi {
                     $passes = 1;
                     return $send->(@_);
                 }
-                $start = $event;
+                # The application may use its hash for another event before this one goes out.
+                $start = { %$event, headers => [ map { [@$_] } @{ $event->{headers} } ] };
                 return Future->done;
             }
-            return $send->(@_) if !$start || $type !~ /\Ahttp\.(?:response\.(?:body|trailers)|fullflush)\z/;
-            my $body = $event->{body};
-            return $self->_piece($send, $coder, $body, $event->{more})
-                if $coder && $type eq 'http.response.body';
-            return $send->(@_) if $coder;
-            $passes = 1;
-            my $promised =
-                (map { $_->[1] } grep { lc $_->[0] eq 'content-length' } @{ $start->{headers} })[0];
             my $is_body = $type eq 'http.response.body';
+            return $self->_piece($send, $coder, @{$event}{qw(body more)}) if $coder && $is_body;
+            return $send->(@_)
+                if $coder || !$start || $type !~ /\Ahttp\.(?:response\.(?:body|trailers)|fullflush)\z/;
+            # The first event behind the start decides how the response goes out.
+            $passes = 1;
+            my %first      = %$event;
+            my $headers    = $start->{headers};
+            my ($promised) = map { $_->[1] } grep { lc $_->[0] eq 'content-length' } @$headers;
             my $codes =
                    defined $coding
                 && $type ne 'http.response.trailers'
-                && !defined $event->{file}
-                && !defined $event->{fh};
-            my $is_whole = $is_body && !$event->{more} && length($body // '') <= SLICE_BYTES;
+                && !defined $first{file}
+                && !defined $first{fh};
+            my $is_whole = $is_body && !$first{more} && length($first{body} // '') <= SLICE_BYTES;
+            my $next     = sub { return $send->(\%first) };
 
             if ($codes && (!$is_whole || $scope->{method} eq 'HEAD' && $promised)) {
-                $passes = 0;
-                $coder  = PAGI::Server::Compression::Coder->new($coding);
-                my $headers = _headers($start->{headers}, $coding);
-                return $send->({ %$start, headers => $headers })->then(sub {
-                    return $is_body ? $self->_piece($send, $coder, $body, $event->{more}) : $send->($event);
-                });
+                $passes  = 0;
+                $coder   = PAGI::Server::Compression::Coder->new($coding);
+                $headers = _headers($headers, $coding);
+                $next    = sub { return $self->_piece($send, $coder, @first{qw(body more)}) }
+                    if $is_body;
             }
-            if (!$codes || $start->{trailers}) {
-                my $headers = _headers($start->{headers});
-                return $send->({ %$start, headers => $headers })->then(sub { return $send->($event) });
+            elsif (!$codes || $start->{trailers}) {
+                $headers = _headers($headers);
             }
-            my ($headers, $bytes) = eval { $self->_whole($start->{headers}, $coding, $body // '') }
-                or return Future->fail($@);
-            return $send->({ %$start, headers => $headers })
-                ->then(sub { return $send->({ %$event, body => $bytes }) });
+            else {
+                ($headers, $first{body}) = eval { $self->_whole($headers, $coding, $first{body} // '') }
+                    or return Future->fail($@);
+            }
+            return $send->({ %$start, headers => $headers })->then($next);
         };
         # An application need not wait for an event: the next one follows when all of it is sent.
         my $own = sub {

@@ -107,16 +107,12 @@ sub _misused {
 sub _complain {
     my ($self, $text, $advice) = @_;
     my @lines = grep { defined } $text, $advice;
-    print STDERR $self->_writes_json
+    # A mistake in the options themselves comes before anybody knows of them.
+    my $is_json = ($self->{options}{log_format} // '') eq 'json';
+    print STDERR $is_json
         ? PAGI::Server::Log->line(json => error => $text)
         : PAGI::Server::Log::bytes_of(join '', map { "$_\n" } @lines);
     return;
-}
-
-# A mistake in the options themselves comes before anybody knows.
-sub _writes_json {
-    my ($self) = @_;
-    return (($self->{options} || {})->{log_format} || '') eq 'json';
 }
 
 sub _run {
@@ -201,15 +197,15 @@ sub _print {
 sub _choose_app {
     my ($self, $typed, @words) = @_;
     my $options = $self->{options};
-    my $named   = defined $typed->{app} || defined $typed->{code};
-    if (!$named && @words && $words[0] !~ /=/) {
+    my @ways    = qw(app code mount);
+    my %named   = map { $_ => 1 } grep { defined $typed->{$_} } @ways;
+    if (!$named{app} && !$named{code} && @words && $words[0] !~ /=/) {
         $options->{app} = shift @words;
-        delete $options->{code};
+        $named{app} = 1;
     }
     # The command line wins over the file, also if it names the application in another way.
-    delete $options->{app}             if defined $typed->{code}  && !defined $typed->{app};
-    delete $options->{code}            if defined $typed->{app}   && !defined $typed->{code};
-    die \'both -e and --app are given' if defined $options->{app} && defined $options->{code};
+    delete @{$options}{ grep { !$named{$_} } @ways } if %named;
+    die \'both -e and --app are given'               if defined $options->{app} && defined $options->{code};
     die \'--mount is given, and an application besides'
         if $options->{mount} && (defined $options->{app} || defined $options->{code});
     for my $word (@words) {
@@ -294,8 +290,9 @@ sub _choose_mode {
     my ($self) = @_;
     my $options = $self->{options};
     $self->_read_env_files;
-    my ($mode) = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
-        $self->_serves_mojolicious     ? $ENV{MOJO_MODE} : undef,
+    my $has_mojolicious = grep { $_->{kind} eq 'mojo' } $self->_mounts;
+    my ($mode)          = grep { defined && length } $options->{env}, $ENV{PAGI_ENV},
+        $has_mojolicious               ? $ENV{MOJO_MODE} : undef,
         $options->{reload} || -t STDIN ? 'development'   : 'production';
     $mode = 'production' if $mode eq 'deployment';    # as plackup calls it
     my $problem = PAGI::Server::Options::Type::problem(PAGI::Server::Options::find('env'), $mode);
@@ -455,11 +452,6 @@ sub _load_mounts {
     }
     # The engine's routes are those of all mounts.
     return PAGI::Server::Mounts->new(map { exists $app{$_} ? { %$_, app => $app{$_} } : $_ } $self->_mounts);
-}
-
-sub _serves_mojolicious {
-    my ($self) = @_;
-    return grep { $_->{kind} eq 'mojo' } $self->_mounts;
 }
 
 # The only application may bring settings, for hypnotoad.
@@ -826,18 +818,15 @@ sub _run_here {
         Peregrine::Fork::children_become($identity);
     }
     elsif ($identity) { Peregrine::Daemon->become($identity) }
-    Peregrine::Daemon->forgo_privileges                          if $self->{options}{no_new_privs};
-    $server->on_reopen_logs(sub { $self->_reopen($errors, @_) }) if $errors;
+    Peregrine::Daemon->forgo_privileges if $self->{options}{no_new_privs};
+    my $reopen = sub {
+        my $problem = $errors->reopen(@_);
+        $self->_log->error($problem) if defined $problem;
+    };
+    $server->on_reopen_logs($reopen) if $errors;
     $server->start or return OK;
     $ready->();
     return defined $server->run_loop ? FAILED : OK;
-}
-
-sub _reopen {
-    my ($self, $errors, @descriptor) = @_;
-    my $problem = $errors->reopen(@descriptor);
-    $self->_log->error($problem) if defined $problem;
-    return;
 }
 
 # A server of another class can only be told to run.

@@ -14,11 +14,6 @@ use Scalar::Util qw(reftype);
 my %REPLACED =
     map { $_ => 1 } qw(x-sendfile content-length content-range accept-ranges etag last-modified content-type);
 
-sub _is_on_its_own {
-    my ($status, $method) = @_;
-    return $status == 200 && $method =~ /\A(?:GET|HEAD)\z/;
-}
-
 # The answer, and the headers that go with it as pairs. Dies if the application may not name that file.
 sub _answer {
     my ($root, $path, $status, $pairs, %request) = @_;
@@ -27,7 +22,7 @@ sub _answer {
         if substr($below, 0, length($root) + 1) ne "$root/"
         || substr($below, length $root) =~ m{/\.\.(?:/|\z)};
     my ($type) = map { $_->[1] } grep { lc $_->[0] eq 'content-type' } @$pairs;
-    my $plain  = _is_on_its_own($status, $request{method});
+    my $plain  = $status == 200 && $request{method} =~ /\A(?:GET|HEAD)\z/;
     my $answer = Peregrine::FileAnswer->find(
         folder   => $root,
         path     => Peregrine::FileAnswer::encoded(substr $below, length $root),
@@ -57,7 +52,9 @@ sub pagi {
             if ($type eq 'http.response.start' && !$start) {
                 $path = _named($event->{headers});
                 return $send->(@_) if !defined $path;
-                $start = $event;
+                # The application may use its hash for another event before this one goes out.
+                $start =
+                    { %$event, headers => [ map { ref eq 'ARRAY' ? [@$_] : $_ } @{ $event->{headers} } ] };
                 return Future->done;
             }
             return $send->(@_)  if !$start || $type !~ /\Ahttp\.response\.(?:body|trailers)\z/;
