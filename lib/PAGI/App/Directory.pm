@@ -71,16 +71,11 @@ sub _entries {
     return [ sort { $b->{is_dir} <=> $a->{is_dir} || $a->{name} cmp $b->{name} } @entries ];
 }
 
-# Names are bytes: as text where they are UTF-8.
-sub _text {
-    my ($bytes) = @_;
-    utf8::decode(my $text = $bytes);
-    return $text;
-}
-
 sub _json {
     my ($entries) = @_;
-    my @list = map { { %$_, name => _text($_->{name}) } } @$entries;
+    my @list = map { +{%$_} } @$entries;
+    # Names are bytes: they become text where they are UTF-8.
+    utf8::decode($_->{name}) for @list;
     return JSON::PP->new->utf8->canonical->encode(\@list);
 }
 

@@ -13,6 +13,9 @@ use PAGI::App::WrapPSGI::Response;
 use PAGI::Sync;
 use Scalar::Util qw(reftype);
 
+# Headers where no process is free and too many requests wait.
+my @REFUSAL = ('Content-Type' => 'text/plain', 'Retry-After' => 1);
+
 # Arguments, and what is allowed.
 my %ARGUMENTS = (
     psgi_app    => sub { ref $_[0] && reftype($_[0]) eq 'CODE' ? undef : 'must be a code reference' },
@@ -58,15 +61,11 @@ sub to_app {
 # server has some.
 async sub _live {
     my ($self, $receive, $send, $pool) = @_;
-    while (1) {
-        my $event = await $receive->();
-        if ($event->{type} eq 'lifespan.startup') {
-            $self->_pool->start if !$self->{in_process} && !$pool;
-            await $send->({ type => 'lifespan.startup.complete' });
-            next;
-        }
-        $self->_pool->stop if !$self->{in_process} && !$pool;
-        return await $send->({ type => 'lifespan.shutdown.complete' });
+    for my $step ([ startup => 'start' ], [ shutdown => 'stop' ]) {
+        my ($phase, $method) = @$step;
+        await $receive->();
+        $self->_pool->$method if !$self->{in_process} && !$pool;
+        await $send->({ type => "lifespan.$phase.complete" });
     }
     return;
 }
@@ -90,7 +89,7 @@ async sub _answer {
     return await PAGI::App::WrapPSGI::Response::here($self->{psgi_app}, $env, $body, $sink)
         if $self->{in_process};
     my $pool = $self->_pool;
-    return await _refuse($sink) if $pool->is_full;
+    return await $sink->(whole => 503, \@REFUSAL, "Service Unavailable\n") if $pool->is_full;
     return await $pool->run($env, $body, $sink);
 }
 
@@ -108,12 +107,6 @@ sub _block {
     PAGI::App::WrapPSGI::Environment::clean_up($env);
     die $error if !$ok;
     return;
-}
-
-async sub _refuse {
-    my ($sink) = @_;
-    my @headers = ('Content-Type' => 'text/plain', 'Retry-After' => 1);
-    return await $sink->(whole => 503, \@headers, "Service Unavailable\n");
 }
 
 1;

@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use File::Spec ();
 use PAGI::Server::AppKind;
 use PAGI::Server::AppPackage;
+use PAGI::Server::EventCheck;
 use PAGI::Server::Exception;
 use Peregrine::Fork;
 use Scalar::Util qw(blessed reftype);
@@ -141,24 +142,19 @@ sub _normalized {
         my $app = eval { $value->to_app };
         die "Error loading $origin: to_app died: " . _reason($@) if $@;
         return $app                                              if ref $app && reftype($app) eq 'CODE';
-        die "Error loading $origin: to_app must return a code reference, got: " . _shown($app) . "\n";
+        die "Error loading $origin: to_app must return a code reference, got: "
+            . PAGI::Server::EventCheck::shown($app) . "\n";
     }
     my $hint = _hint() // (ref $value ? '' : '. Its last statement gives it: \&app;');
-    die "Error loading $origin: it must give a code reference, got: " . _shown($value) . "$hint\n";
+    die "Error loading $origin: it must give a code reference, got: "
+        . PAGI::Server::EventCheck::shown($value)
+        . "$hint\n";
 }
 
 # The end of a line about something that is no PAGI application but another one.
 sub _hint {
     my $kind = PAGI::Server::AppKind::loaded() // return;
     return '. ' . PAGI::Server::AppKind::sentence('It', $kind);
-}
-
-sub _shown {
-    my ($value) = @_;
-    return 'undef'                      if !defined $value;
-    return ref($value) . ' reference'   if ref $value && !blessed $value;
-    return 'an object of ' . ref $value if ref $value;
-    return "'$value'";
 }
 
 sub _from_file {

@@ -47,6 +47,8 @@ sub page {
         frames  => [ map { _bounded($_, FRAME_MAX) } $died ? $self->{traces}->of($exception) : () ],
     );
     my $html = _wants_html($scope);
+    my $text = $html ? _html(\%facts) : _text(\%facts);
+    utf8::encode($text);
     return [
         [
             [ 'content-type',            ($html ? 'text/html' : 'text/plain') . '; charset=utf-8' ],
@@ -54,7 +56,7 @@ sub page {
             [ 'content-security-policy', $POLICY ],
             [ 'x-content-type-options',  'nosniff' ],
         ],
-        _utf8($html ? _html(\%facts) : _text(\%facts)),
+        $text,
     ];
 }
 
@@ -62,13 +64,9 @@ sub page {
 sub _wants_html {
     my ($scope) = @_;
     my $headers = ref $scope eq 'HASH' ? $scope->{headers} : undef;
-    for my $pair (ref $headers eq 'ARRAY' ? @$headers : ()) {
-        next if ref $pair ne 'ARRAY' || @$pair != 2 || grep { !defined || ref } @$pair;
-        next if lc $pair->[0] ne 'accept';
-        for my $range (split /,/, $pair->[1]) {
-            my ($type, @parameters) = map { s/\A\s+|\s+\z//gr } split /;/, lc $range;
-            return 1 if ($type // '') eq 'text/html' && !grep { /\Aq\s*=\s*0(?:\.0*)?\z/ } @parameters;
-        }
+    for my $range (map { split /,/ } PAGI::Server::RequestName::sent($headers, 'accept')) {
+        my ($type, @parameters) = map { s/\A\s+|\s+\z//gr } split /;/, lc $range;
+        return 1 if ($type // '') eq 'text/html' && !grep { /\Aq\s*=\s*0(?:\.0*)?\z/ } @parameters;
     }
     return 0;
 }
@@ -85,12 +83,6 @@ sub _characters {
     utf8::decode($text) if !utf8::is_utf8($text);
     $text =~ s/\s+\z//;
     $text =~ s/([^\t\n\P{C}])/sprintf '\\x{%02x}', ord $1/ge;
-    return $text;
-}
-
-sub _utf8 {
-    my ($text) = @_;
-    utf8::encode($text);
     return $text;
 }
 

@@ -155,9 +155,9 @@ sub problem {
     for my $name (sort grep { defined $event->{$_} } keys %$fields) {
         my $value = $IS_WHOLE{$name} ? $event->{$name} : _plain($event->{$name});
         my ($allowed, $part, $index) = $fields->{$name}->($value);
-        next                                                          if !defined $allowed;
-        return "$type: $name must be $allowed, not " . _shown($value) if !defined $index;
-        return "$type: $name must be $allowed, not " . _shown($part) . " in ${name}[$index]";
+        next                                                         if !defined $allowed;
+        return "$type: $name must be $allowed, not " . shown($value) if !defined $index;
+        return "$type: $name must be $allowed, not " . shown($part) . " in ${name}[$index]";
     }
     return;
 }
@@ -174,7 +174,7 @@ sub advice {
     return;
 }
 
-sub _shown {
+sub shown {
     my ($value) = @_;
     return 'undef'                      if !defined $value;
     return 'an object of ' . ref $value if blessed $value;
@@ -229,6 +229,12 @@ through.
 
 What the server mends in an event without a L</problem>, and the application could write as the specification
 has it: names of headers with capitals. Nothing if there is none.
+
+=head2 shown
+
+    my $text = PAGI::Server::EventCheck::shown({});    # HASH reference
+
+A value in words, for a message.
 
 =head1 LICENSE
 

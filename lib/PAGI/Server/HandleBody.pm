@@ -38,8 +38,10 @@ async sub _send {
     $self->_open($event);
     $self->_seek($event->{offset})
         if $event->{offset} || defined $event->{offset} && $self->{kind} eq 'a file';
-    $self->_stop_when($gone);
-    $self->_mind_silence;
+    # A request may last longer than this body of it: the callback must not keep us, and with us the
+    # descriptor.
+    $gone->on_ready(weakly($self, _wake_as => 'over'));
+    $self->{peer}->disconnect_future->on_ready(weakly($self, '_limit_silence')) if $self->{waits};
     my $pieces = 0;
     while (!$self->{over} && length(my $piece = await $self->_piece)) {
         await $self->{send}->({ type => $self->{type}, body => $piece, more => 1 });
@@ -48,22 +50,8 @@ async sub _send {
     return await $self->{send}->({ type => $self->{type}, body => '' });
 }
 
-# A request may last longer than this body of it: the callback must not keep us, and with us the descriptor.
-sub _stop_when {
-    my ($self, $gone) = @_;
-    $gone->on_ready(weakly($self, _wake_as => 'over'));
-    return;
-}
-
 # A client that has ended its side may still read, but nobody may ever know that it does not: it waits no
 # longer than for a client that takes nothing. Otherwise a silent pipe would keep its connection for ever.
-sub _mind_silence {
-    my ($self) = @_;
-    return if !$self->{waits};
-    $self->{peer}->disconnect_future->on_ready(weakly($self, '_limit_silence'));
-    return;
-}
-
 sub _limit_silence {
     my ($self) = @_;
     return if !$self->{readable};

@@ -106,11 +106,15 @@ sub adopt_warnings {
 
 sub line {
     my (undef, $format, $level, $text) = @_;
-    my $line = ($format // 'text') eq 'json' ? _json($level, $text, {}) : bytes_of($text) . "\n";
-    return
-          _is_journal()                 ? _ranked($level, $line)
-        : ($format // 'text') eq 'json' ? $line
-        :                                 _time() . " $line";
+    my $is_json = ($format // 'text') eq 'json';
+    return _begun($is_json, $level, $is_json ? _json($level, $text, {}) : bytes_of($text) . "\n");
+}
+
+# A line with its priority or its time.
+sub _begun {
+    my ($is_json, $level, $line) = @_;
+    return _ranked($level, $line) if _is_journal();
+    return $is_json ? $line : _time() . " $line";
 }
 
 # A handler of the application's gets the message without time and priority.
@@ -123,8 +127,7 @@ sub _print {
     my $handler = $SIG{__WARN__};
     my $is_ours = !$handler || $ADOPTER && $handler eq $ADOPTER;
     my $line    = $is_json ? _json($level, $text, $request || {}) : _visible(bytes_of($text)) . "\n";
-    if    ($is_ours && _is_journal()) { $line = _ranked($level, $line) }
-    elsif ($is_ours && !$is_json)     { $line = _time() . " $line" }
+    $line = _begun($is_json, $level, $line) if $is_ours;
     local $@;
     # Expected: a handler that dies, as those do that make all warnings fatal. It is to harm nobody else.
     eval { CORE::warn($line); 1 } or print STDERR $line;

@@ -124,11 +124,10 @@ sub _take_option {
     die "'$text': setting 'channels' can only be off: the server has one hub for all mounts\n"
         if $name eq 'channels' && $value;
     return push @{ $options->{$name} }, $value if $option->{many};
-    # A comma ends the setting, so each path is one of its own.
-    $value = "$options->{$name},$value" if $name eq 'warm_up' && exists $options->{$name};
     die "'$text': setting '$key' comes after another one of its kind\n"
         if exists $options->{$name} && $name ne 'warm_up';
-    $options->{$name} = $value;
+    # A comma ends the setting, so each path of warm_up is one of its own.
+    $options->{$name} = exists $options->{$name} ? "$options->{$name},$value" : $value;
     return;
 }
 

@@ -152,11 +152,6 @@ sub forget_environment {
     return;
 }
 
-sub is_live {
-    my ($name) = @_;
-    return $BY_NAME{$name}{live} ? 1 : 0;
-}
-
 sub defaults {
     return map { $_->{name} => $_->{default} } grep { !$_->{only} && exists $_->{default} } @ALL;
 }
@@ -286,12 +281,6 @@ For messages.
     PAGI::Server::Options::forget_environment();
 
 Removes these variables.
-
-=head2 is_live
-
-    say 'at once' if PAGI::Server::Options::is_live('timeout');
-
-Whether a running server takes a change over.
 
 =head2 defaults
 

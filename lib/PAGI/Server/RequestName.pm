@@ -47,16 +47,21 @@ sub _of {
         method => _word($scope->{method},                       METHOD_MAX) || $method,
         target => _word(length $query ? "$path?$query" : $path, TARGET_MAX),
     );
-    my %sent;
-    for my $pair (ref $headers eq 'ARRAY' ? @$headers : ()) {
-        next if ref $pair ne 'ARRAY' || @$pair != 2 || grep { !defined || ref } @$pair;
-        $sent{ $pair->[0] } //= $pair->[1] if $pair->[0] =~ /\A(?:x-request-id|traceparent)\z/;
-    }
-    my $trace = _trace_of($sent{traceparent} // '');
-    my $id    = length($sent{'x-request-id'} // '') ? _word($sent{'x-request-id'}, ID_MAX) : $trace;
+    my ($sent)  = sent($headers, 'x-request-id');
+    my ($trace) = map { _trace_of($_) } sent($headers, 'traceparent');
+    my $id      = length($sent // '') ? _word($sent, ID_MAX) : $trace;
     $facts{request_id} = $id    if defined $id;
     $facts{trace_id}   = $trace if defined $trace;
     return \%facts;
+}
+
+# The values of a header field, where headers may be anything.
+sub sent {
+    my ($headers, $name) = @_;
+    my @pairs = grep { ref eq 'ARRAY' && @$_ == 2 } ref $headers eq 'ARRAY' ? @$headers : ();
+    return
+        map { $_->[1] }
+        grep { !ref $_->[0] && lc($_->[0] // '') eq $name && defined $_->[1] && !ref $_->[1] } @pairs;
 }
 
 sub text {
@@ -127,6 +132,12 @@ well-formed C<traceparent>, C<request_id>: the first, or the trace's id. C<trace
     my $text = PAGI::Server::RequestName::text($facts);
 
 The facts in words; an empty string for an empty hash.
+
+=head2 sent
+
+    my @accepted = PAGI::Server::RequestName::sent($scope->{headers}, 'accept');
+
+The values of a header field. Headers that an application has spoiled have none.
 
 =head1 LICENSE
 

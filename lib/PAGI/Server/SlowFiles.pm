@@ -31,15 +31,10 @@ sub open {    ## no critic
     my $number = ++$self->{last};
     $self->{handle}->open($path, $number) or return Future->fail("no thread can be had\n");
     my $future = $self->{loop}->new_future;
-    $self->_watch if !%{ $self->{asked} };
+    $self->{loop}->watch_io(handle => $self->{watched}, on_read_ready => weakly($self, '_collect'))
+        if !%{ $self->{asked} };
     $self->{asked}{$number} = [ $future, $path ];
     return $future;
-}
-
-sub _watch {
-    my ($self) = @_;
-    $self->{loop}->watch_io(handle => $self->{watched}, on_read_ready => weakly($self, '_collect'));
-    return;
 }
 
 sub _collect {
@@ -75,8 +70,8 @@ sub send {
     my ($self, $event, %args)      = @_;
     my ($send, $gone, $by_reading) = @args{qw(send gone by_reading)};
     my ($type, $path)              = @{$event}{qw(type file)};
-    my $opened = $self->{loop}->new_future;
-    my $asked  = $self->open($path);
+    my $left   = $gone->without_cancel->then(sub { return Future->done });
+    my $opened = Future->wait_any($self->open($path), $left);
     my $sent   = $opened->without_cancel->then(sub {
         my ($file) = @_;
         return Future->done if !$file;    # the client has gone
@@ -89,12 +84,6 @@ sub send {
         return $send->({ %$event, file => $file });
     });
     $sent->retain if !$sent->is_ready;
-    $gone->on_ready(sub { $opened->done if !$opened->is_ready });
-    $asked->on_ready(sub {
-        my ($future) = @_;
-        return if $opened->is_ready;
-        $future->is_done ? $opened->done($future->result) : $opened->fail($future->failure);
-    });
     return [ $opened, $sent ];
 }
 

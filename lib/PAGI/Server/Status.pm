@@ -21,13 +21,15 @@ use constant STUCK_S => 10;
 my $JSON = JSON::PP->new->canonical->ascii;
 my $PAGE = __FILE__ =~ s/\.pm\z/\/page.html/r;
 
+use constant TEXT => 'text/plain; charset=utf-8';
+
 # The pages by path.
 my %PAGES = (
-    '/'            => '_page',
-    '/metrics'     => '_metrics',
-    '/status.json' => '_json',
-    '/healthz'     => '_healthz',
-    '/readyz'      => '_readyz',
+    '/'            => \&_page,
+    '/metrics'     => \&_metrics,
+    '/status.json' => sub { return (200, 'application/json', $JSON->encode($_[0]->facts) . "\n") },
+    '/healthz'     => sub { return (200, TEXT,               "ok\n") },
+    '/readyz'      => \&_readyz,
 );
 
 sub new {
@@ -68,8 +70,6 @@ sub to_app {
     };
 }
 
-use constant TEXT => 'text/plain; charset=utf-8';
-
 sub _answer {
     my ($self, $scope) = @_;
     my $path   = $scope->{path};
@@ -106,15 +106,6 @@ sub _metrics {
     my ($self) = @_;
     return (200, PAGI::Server::Status::Prometheus::TYPE,
         PAGI::Server::Status::Prometheus::text($self->facts));
-}
-
-sub _json {
-    my ($self) = @_;
-    return (200, 'application/json', $JSON->encode($self->facts) . "\n");
-}
-
-sub _healthz {
-    return (200, TEXT, "ok\n");
 }
 
 sub _readyz {
@@ -159,15 +150,14 @@ sub _read_page {
 # ---- Facts --------------------------------------------------------------------------------------
 
 sub facts {
-    my ($self)   = @_;
+    my ($self) = @_;
     my $channels = $self->{channels} ? _counts_of($self->{channels}) : undef;
-    my $hub      = $channels         ? JSON::PP::true                : JSON::PP::false;
     return {
         %{ $self->_counted },
         pool         => $self->{pool} ? $self->{pool}->facts : undef,
         mounts       => [ $self->{mounts} ? $self->{mounts}->facts : () ],
         channels     => $channels,
-        hub          => $self->{channels} ? $hub : undef,
+        hub          => $self->{channels} ? ($channels ? JSON::PP::true : JSON::PP::false) : undef,
         certificates => [ map { _certificate($_) } $self->{certificates} ? $self->{certificates}->all : () ],
     };
 }

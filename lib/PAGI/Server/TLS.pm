@@ -68,15 +68,14 @@ sub reload_all {
 # The files were read when the server was made, perhaps with rights that the process has given up.
 sub tell_unreadable {
     my ($class, $log, @all) = @_;
-    _warn_once($log, map { "$_: a renewed certificate will not be loaded" } map { $_->_unreadable } @all);
-    return;
+    return _warn_once($log,
+        map { "$_: a renewed certificate will not be loaded" } map { $_->_unreadable } @all);
 }
 
 # Clients would refuse them, and who runs the server is the last to know.
 sub tell_outdated {
     my ($class, $log, @all) = @_;
-    _warn_once($log, map { $_->_outdated } @all);
-    return;
+    return _warn_once($log, map { $_->_outdated } @all);
 }
 
 # Several listeners may share a certificate.
@@ -266,10 +265,8 @@ sub _session_timeout {
     return $given if !defined $given;
     my $seconds = PAGI::Server::Options::Type::number({ type => 'seconds' }, $given);
     return $seconds if $seconds =~ /\A[1-9][0-9]{0,5}\z/ && $seconds <= SESSION_TIMEOUT_MAX;
-    return _die(
-        "option 'ssl': session_timeout must be an integer from 1 to ${\SESSION_TIMEOUT_MAX} (seconds; s, m"
-            . " and h are"
-            . " understood), not '$given'");
+    return _die("option 'ssl': session_timeout must be an integer from 1 to ${\SESSION_TIMEOUT_MAX}"
+            . " (seconds; s, m and h are understood), not '$given'");
 }
 
 # Processes with the same keys accept one another's tickets: all that were forked from this process do.

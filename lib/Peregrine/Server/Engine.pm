@@ -122,7 +122,9 @@ sub configure {
     my $given = $configuration->given;
     $self->{configuration} = $configuration;
     $self->_start_access_log if grep { /\Aaccess_log/ } keys %$given;
-    return grep { !PAGI::Server::Options::is_live($_) || !$self->_takes_over($_, $given) } sort keys %$given;
+    return
+        grep { !PAGI::Server::Options::find($_)->{live} || !$self->_takes_over($_, $given) }
+        sort keys %$given;
 }
 
 # False: the engine has memory for the old limit only.

@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Compress::Raw::Zlib qw(MAX_WBITS WANT_GZIP Z_BUF_ERROR Z_FINISH Z_OK Z_SYNC_FLUSH);
+use Compress::Raw::Zlib qw(WANT_GZIP Z_BUF_ERROR Z_FINISH Z_OK Z_SYNC_FLUSH);
 use Peregrine;
 
 # 32 KiB of history, and 256 KiB of memory.
