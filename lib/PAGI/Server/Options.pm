@@ -223,8 +223,9 @@ PAGI::Server::Options - what PAGI::Server accepts, and what is allowed
 
 =head1 DESCRIPTION
 
-Reads L<PAGI::Server::Options::Table>, where the options of C<pagi-server> alone have a key C<only>. An option that sets a limit of the engine has no default or range there:
-they come from the engine's own list, so that they are written down only once.
+Reads L<PAGI::Server::Options::Table>, where the options of C<pagi-server> alone have a key C<only>. An
+option that sets a limit of the engine has no default or range there: they come from the engine's own list,
+so that they are written down only once.
 
 =head1 FUNCTIONS
 
