@@ -33,7 +33,7 @@ use constant SPARE => 16;
 # Looks that a reader takes while the master moves a column.
 use constant LOOKS_MAX => 100;
 
-sub words    { return @WORDS }
+sub words { return @WORDS }
 # ---- The master's side --------------------------------------------------------------------------
 
 sub new {

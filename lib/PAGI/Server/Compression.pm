@@ -144,11 +144,7 @@ sub pagi {
             my %first      = %$event;
             my $headers    = $start->{headers};
             my ($promised) = map { $_->[1] } grep { lc $_->[0] eq 'content-length' } @$headers;
-            my $codes =
-                   defined $coding
-                && $type ne 'http.response.trailers'
-                && !defined $first{file}
-                && !defined $first{fh};
+            my $codes    = defined $coding && $type !~ /trailers\z/ && !grep { defined } @first{qw(file fh)};
             my $is_whole = $is_body && !$first{more} && length($first{body} // '') <= SLICE_BYTES;
             my $next     = sub { return $send->(\%first) };
 

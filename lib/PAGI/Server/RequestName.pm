@@ -59,8 +59,7 @@ sub _of {
 sub sent {
     my ($headers, $name) = @_;
     my @pairs = grep { ref eq 'ARRAY' && @$_ == 2 } ref $headers eq 'ARRAY' ? @$headers : ();
-    return
-        map { $_->[1] }
+    return map { $_->[1] }
         grep { !ref $_->[0] && lc($_->[0] // '') eq $name && defined $_->[1] && !ref $_->[1] } @pairs;
 }
 

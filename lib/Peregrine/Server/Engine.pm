@@ -122,8 +122,7 @@ sub configure {
     my $given = $configuration->given;
     $self->{configuration} = $configuration;
     $self->_start_access_log if grep { /\Aaccess_log/ } keys %$given;
-    return
-        grep { !PAGI::Server::Options::find($_)->{live} || !$self->_takes_over($_, $given) }
+    return grep { !PAGI::Server::Options::find($_)->{live} || !$self->_takes_over($_, $given) }
         sort keys %$given;
 }
 
