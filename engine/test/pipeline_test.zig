@@ -81,6 +81,28 @@ test "an answer does not wait longer than withhold_ms for the next one" {
     try testing.expect(std.mem.endsWith(u8, bench.peer.read(), "two"));
 }
 
+test "answers that go on coming wait for each other, and for withhold_most_ms at most" {
+    const limits = per.api_limits;
+    const looks = limits.withhold_most_ms / limits.withhold_ms;
+    const requests: [looks + 2][request.len]u8 = @splat(request.*);
+    const bench: *Bench = try .open(std.mem.asBytes(&requests));
+    defer bench.deinit();
+    try bench.answer("first");
+    for (1..looks + 1) |look| {
+        try bench.answer("next");
+        try bench.await();
+        try testing.expectEqualStrings("", bench.peer.read());
+        bench.worker.io.advance(limits.withhold_ms);
+        try bench.rounds();
+        if (look < looks) try testing.expectEqualStrings("", bench.peer.read());
+    }
+    try testing.expectEqual(looks + 1, std.mem.count(u8, bench.peer.read(), "HTTP/1.1 200"));
+    // The answers were sent: those behind them begin anew.
+    try bench.answer("last");
+    try bench.rounds();
+    try testing.expect(std.mem.endsWith(u8, bench.peer.read(), "last"));
+}
+
 test "an answer does not wait for a request that has not come, or has not come whole" {
     const half = "POST / HTTP/1.1\r\nHost: sim\r\nContent-Length: 5\r\n\r\nab";
     for ([_][]const u8{ "", request[0..20], half }) |rest| {

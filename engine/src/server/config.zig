@@ -788,8 +788,12 @@ pub const api_limits = struct {
     /// descriptors are mostly there again within a few requests.
     pub const offer_retry_ms: i32 = 50;
     /// An answer waits for this time for that of the request behind it in the same pipeline: an interpreter
-    /// gives many short answers in it, and no client notices.
+    /// gives many short answers in it, and no client notices. As long as answers of the pipeline come, they
+    /// wait for further ones, but for no longer than `withhold_most_ms`: with 64 connections the sixteen
+    /// answers of a pipeline come within so many milliseconds, and each write to a socket costs as much as an
+    /// answer.
     pub const withhold_ms: u64 = 2;
+    pub const withhold_most_ms: u64 = 16;
     /// An interpreter counts as stuck after this time at one event. PAGI::Server::Status waits for a process
     /// for the same time.
     pub const stuck_ms: u64 = 10_000;

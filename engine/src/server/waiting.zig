@@ -2,6 +2,7 @@
 //! in each list once at most. Does not know: what is done when a lane has its turn (worker/turns.zig).
 const std = @import("std");
 const assert = std.debug.assert;
+const api_limits = @import("config.zig").api_limits;
 const Exchange = @import("exchange.zig").Exchange;
 const Lane = @import("lane.zig").Lane;
 const WebSocket = @import("websocket.zig").WebSocket;
@@ -16,11 +17,28 @@ pub const Waiting = struct {
     /// WebSockets that wait for a host which is behind.
     parked: List = .empty,
     /// Lanes whose answers wait for a moment, because the answer of the request behind them may come.
-    withheld: List = .empty,
-    /// The time of the first of these; null: there is none.
+    withheld: std.ArrayList(Withheld) = .empty,
+    /// When these were last gone through, or the first one came; null: there is none.
     withheld_at: ?u64 = null,
     /// The list that is gone through at the moment.
     spare: List = .empty,
+
+    /// Since when a lane's answers wait, and their bytes when they were last looked at.
+    pub const Withheld = struct {
+        lane: Ticket,
+        since: u64,
+        bytes: usize,
+
+        /// Whether further answers have come since the last look, and the first one has not waited too long.
+        pub fn goesOn(withheld: *Withheld, bytes: usize, now: u64) bool {
+            assert(withheld.since <= now);
+            // The answers were sent meanwhile, and others have come.
+            if (bytes < withheld.bytes) withheld.since = now;
+            const has_changed = bytes != withheld.bytes;
+            withheld.bytes = bytes;
+            return has_changed and now - withheld.since < api_limits.withhold_most_ms;
+        }
+    };
 
     const List = std.ArrayList(Ticket);
     /// Lists that each lane may be in.
@@ -90,16 +108,20 @@ pub const Waiting = struct {
     /// memory to remember it, so it leaves now.
     pub fn withhold(waiting: *Waiting, gpa: std.mem.Allocator, lane: *Lane, now: u64) bool {
         if (lane.withheld) return true;
-        waiting.withheld.append(gpa, lane.ticket) catch return false;
+        waiting.withheld.append(gpa, .{
+            .lane = lane.ticket,
+            .since = now,
+            .bytes = lane.out.queue.bytes,
+        }) catch return false;
         lane.withheld = true;
         if (waiting.withheld_at == null) waiting.withheld_at = now;
         return true;
     }
 
-    /// The withheld answers were sent.
-    pub fn endWithheld(waiting: *Waiting) void {
-        waiting.withheld.clearRetainingCapacity();
-        waiting.withheld_at = null;
+    /// The withheld answers were gone through, and those of the first lanes, so many, wait on.
+    pub fn keepWithheld(waiting: *Waiting, count: usize, now: u64) void {
+        waiting.withheld.shrinkRetainingCapacity(count);
+        waiting.withheld_at = if (count > 0) now else null;
     }
 
     // ---- Going through a list

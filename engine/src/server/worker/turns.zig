@@ -70,20 +70,27 @@ pub fn Turns(comptime W: type) type {
             return w.waiting.withhold(w.gpa, lane, w.clock.now);
         }
 
-        /// Sends the answers that have waited for `withhold_ms`.
+        /// Sends the answers that have waited for `withhold_ms`, unless further ones have come meanwhile.
         pub fn release(w: *W) void {
+            const now = w.clock.now;
             const since = w.waiting.withheld_at orelse return;
-            if (w.clock.now -| since < withhold_ms) return;
-            const count = w.waiting.withheld.items.len;
-            for (w.waiting.withheld.items) |ticket| {
-                const lane = w.laneOf(ticket) orelse continue;
+            if (now -| since < withhold_ms) return;
+            const list = w.waiting.withheld.items;
+            var kept: usize = 0;
+            for (list) |*withheld| {
+                const lane = w.laneOf(withheld.lane) orelse continue;
                 assert(lane.withheld);
+                if (lane.mayWithhold() and withheld.goesOn(lane.out.queue.bytes, now)) {
+                    list[kept] = withheld.*;
+                    kept += 1;
+                    continue;
+                }
                 lane.withheld = false;
                 if (lane.mayWithhold() and w.send(lane)) w.settle(lane);
             }
             // To send an answer begins no request.
-            assert(w.waiting.withheld.items.len == count);
-            w.waiting.endWithheld();
+            assert(w.waiting.withheld.items.len == list.len);
+            w.waiting.keepWithheld(kept, now);
         }
 
         pub const withhold_ms = api_limits.withhold_ms;
