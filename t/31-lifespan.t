@@ -8,6 +8,8 @@ use Future::AsyncAwait;
 use IO::Async::Loop;
 use JSON::PP ();
 use PAGI::Server;
+use PAGI::Server::Lifespan;
+use PAGI::Server::Log;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -285,6 +287,37 @@ CODE
         TestServer->finish('--port', 0, '-MFuture::AsyncAwait', '-MIO::Async::Loop', '-e', $endless);
     is($status, 1,
         'exceptions without end, and an application that does not answer: the process ends all the same');
+};
+
+# What the timer needs would have each forked interpreter copy pages of its template.
+subtest 'a timer limits the startup of an application that has not answered at once' => sub {
+    my $loop  = IO::Async::Loop->new;
+    my $gate  = $loop->new_future;
+    my $watch = $loop->can('watch_time');
+    my $timed = 0;
+    no strict 'refs';    ## no critic
+    no warnings 'redefine';
+    local *{ ref($loop) . '::watch_time' } = sub { $timed++; return $watch->(@_) };
+    my $starting = sub {
+        my ($waits_for) = @_;
+        my $app = async sub {
+            my ($scope, $receive, $send) = @_;
+            await $receive->();
+            await $waits_for if $waits_for;
+            await $send->({ type => 'lifespan.startup.complete' });
+        };
+        my $log      = PAGI::Server::Log->new;
+        my $lifespan = PAGI::Server::Lifespan->new(app => $app, loop => $loop, log => $log, mode => 'on');
+        return ($lifespan, $lifespan->startup(30, 30));
+    };
+    my ($quick, $started) = $starting->();
+    is($started->get, 1, 'the application that answers at once has started');
+    is($timed,        0, '... without a timer');
+    my ($slow, $waits) = $starting->($gate);
+    is($timed, 1, 'the other one has a timer');
+    ok(!$waits->is_ready, '... and has not started');
+    $gate->done;
+    is($waits->get, 1, '... before its answer comes');
 };
 
 done_testing;

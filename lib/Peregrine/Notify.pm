@@ -19,9 +19,10 @@ my %SAID;
 
 sub from_environment {
     my ($class) = @_;
-    my %given = map { $_ => delete $ENV{$_} } qw(NOTIFY_SOCKET WATCHDOG_USEC WATCHDOG_PID);
+    my %given =
+        map { exists $ENV{$_} ? ($_ => delete $ENV{$_}) : () } qw(NOTIFY_SOCKET WATCHDOG_USEC WATCHDOG_PID);
     %SAID = (%given, to => $$) if defined $given{NOTIFY_SOCKET};
-    my $path = $SAID{NOTIFY_SOCKET};
+    my $path = $SAID{NOTIFY_SOCKET} // return;
     return if ($SAID{to} // 0) != $$ || $path !~ m{\A[/\@].} || length $path > PATH_LENGTH_MAX;
     socket my $socket, AF_UNIX, SOCK_DGRAM, 0 or return;
     my $to = pack_sockaddr_un($path =~ s/\A\@/\0/r);

@@ -249,27 +249,34 @@ sub _first {
 sub startup {
     my ($self, $timeout, $end_timeout) = @_;
     return Future->done(0) if $self->{mode} eq 'off';
-    my $answer  = $self->_ask('startup');
-    my $time_up = $timeout ? $self->_timer($timeout) : $self->{loop}->new_future;
+    my $answer = $self->_ask('startup');
     $self->_call_app;
+    # Nearly all applications have answered by now. A timer, and Futures that wait for it, would have each
+    # forked interpreter copy further pages of its template.
+    return $self->_answered($timeout, $end_timeout, $answer->get) if $answer->is_ready;
+    my $time_up = $timeout ? $self->_timer($timeout) : $self->{loop}->new_future;
     return _first($answer, $time_up)->then(sub {
-        my ($outcome, $detail) = @_;
         $time_up->cancel;
-        return $self->_declined($detail) if $outcome eq 'ended';
-        return $self->_stopped           if $outcome eq 'stopped';
-        if ($outcome eq 'complete') {
-            @{$self}{qw(phase supported)} = ('started', 1);
-            return Future->done(1);
-        }
-        my $message =
-              $outcome eq 'timeout'   ? "Lifespan startup timed out after ${timeout}s"
-            : $outcome eq 'abandoned' ? 'Lifespan startup was given up: the server was taken out of its loop'
-            : $outcome eq 'cannot'    ? $detail
-            : length $detail          ? "Lifespan startup failed: $detail"
-            :                           'Lifespan startup failed';
-        $self->abandon if $outcome ne 'failed';
-        return $self->_failed($message, $end_timeout);
+        return $self->_answered($timeout, $end_timeout, @_);
     });
+}
+
+sub _answered {
+    my ($self, $timeout, $end_timeout, $outcome, $detail) = @_;
+    return $self->_declined($detail) if $outcome eq 'ended';
+    return $self->_stopped           if $outcome eq 'stopped';
+    if ($outcome eq 'complete') {
+        @{$self}{qw(phase supported)} = ('started', 1);
+        return Future->done(1);
+    }
+    my $message =
+          $outcome eq 'timeout'   ? "Lifespan startup timed out after ${timeout}s"
+        : $outcome eq 'abandoned' ? 'Lifespan startup was given up: the server was taken out of its loop'
+        : $outcome eq 'cannot'    ? $detail
+        : length $detail          ? "Lifespan startup failed: $detail"
+        :                           'Lifespan startup failed';
+    $self->abandon if $outcome ne 'failed';
+    return $self->_failed($message, $end_timeout);
 }
 
 sub _failed {

@@ -311,7 +311,7 @@ sub _make_master {
         before_fork => sub {
             my ($number) = @_;
             $weak->{listeners}->open_for($number) if !$joins;
-            $weak->_prepare_options($pool)        if !@template;
+            $weak->_prepare($pool)                if !@template;
         },
         on_serving => sub { $weak->_serving if !$pool },
         run        => sub { my ($record) = @_; return $weak->_serve_as_interpreter($record, $pool) },
@@ -340,13 +340,13 @@ sub _template {
     weaken($pool);
     return (
         load => sub {
-            $weak->_leave_others($pool);
+            $weak->_leave_all($pool, $joins);
             $weak->{listeners}->leave_sockets;
-            $weak->{monitor}->leave_place;
-            PAGI::Server::Options::forget_environment();
-            $weak->_forget_keys if $joins;
+            # Interpreters that are forked from here have nothing left to leave: each sub that runs in one of
+            # them has it copy some pages.
+            $weak->{is_template} = 1;
             $weak->{load_app}->(0, $pool ? $pool->group : 0);
-            $weak->_prepare_options($pool);
+            $weak->_prepare($pool);
         },
         sends   => sub { my ($record) = @_; return $weak->_sent_to_interpreter($record, $pool) },
         on_word => sub {
@@ -647,13 +647,42 @@ sub _options_of_child {
 # Called before an interpreter is forked. The names of options lie all over the memory of the program, and a
 # copy counts a reference to each: an interpreter that made it would write to many pages. Parts of limits are
 # for engines.
-sub _prepare_options {
+sub _prepare {
     my ($self, $pool) = @_;
-    $self->{interpreter_options} = $self->_options_of_child(
+    my $configuration = $self->{configuration}->with_all($self->_options_of_child(
         $self->{placement}->has_engine_process ? ()                  : $self->{placement}->share,
         $pool                                  ? %{ $pool->options } : (),
-    );
+    ));
+    $self->{prepared} = [ $configuration, $configuration->make_log($self->{application}->name) ];
     return;
+}
+
+# The variables of the server's options, and the place of its status, are for no child.
+sub _leave_status {
+    my ($self) = @_;
+    PAGI::Server::Options::forget_environment();
+    $self->{monitor}->leave_place;
+    return;
+}
+
+# The application, which is about to be loaded, finds no socket of the engine's, and no key, where the
+# interpreter joins an engine.
+sub _leave_all {
+    my ($self, $pool, $joins) = @_;
+    $self->_leave_others($pool);
+    $self->_leave_status;
+    return if !$joins;
+    $self->{listeners}->leave_sockets;
+    $self->_forget_keys;
+    return;
+}
+
+# The configuration and the log of a child.
+sub _means {
+    my ($self, $role, $clones) = @_;
+    return @{ $self->{prepared} } if $role ne 'engine' || $clones;
+    my $configuration = $self->configuration_of_child;
+    return ($configuration, $configuration->make_log($self->{application}->name));
 }
 
 # Makes the instance of a child, with the master's options, certificates and sockets, and its connection to
@@ -661,15 +690,9 @@ sub _prepare_options {
 sub _instance {
     my ($self, $record, %args) = @_;
     my $name = delete $args{name} // "worker $record->{number}";
-    PAGI::Server::Options::forget_environment();
     my $pool = delete $args{mount_pool};
-    my $configuration =
-          $args{role} eq 'engine' && !$args{clones}
-        ? $self->configuration_of_child
-        : $self->{configuration}->with_all($self->{interpreter_options});
-    my $loop = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
-    my $log  = $configuration->make_log($self->{application}->name);
-    $self->{monitor}->leave_place;
+    my ($configuration, $log) = $self->_means(@args{qw(role clones)});
+    my $loop     = $configuration->make_loop($args{role} eq 'engine' && !$args{clones});
     my $instance = Peregrine::Server::Instance->new(
         %{$self}{qw(placement listeners application reopens hub pool)},
         configuration => $configuration,
@@ -699,6 +722,7 @@ sub _instance {
 sub _serve_as_engine {
     my ($self, $record) = @_;
     $self->_leave_hub;
+    $self->_leave_status;
     # A program before this one may have had sockets for several processes.
     $self->{listeners}->keep_for(1, 1);
     my ($instance, $child, $loop) = $self->_instance(
@@ -725,13 +749,8 @@ sub _serve_as_interpreter {
         : $clones ? (role => 'engine', clones => $clones, engine_socket => $clones->engine_socket)
         :           (role => 'prefork');
     my $master = $pool ? $pool->master : $self->{master};
-    $self->_leave_others($pool);
-    # The application, which is about to be loaded, finds no socket of the engine's, and no key.
-    if ($joins) {
-        $self->{listeners}->leave_sockets;
-        $self->_forget_keys;
-    }
-    else { $self->_take_sockets($record) }
+    $self->_leave_all($pool, $joins) if !$self->{is_template};
+    $self->_take_sockets($record)    if !$joins;
     my ($busy,     $spread, $tally) = @{$record}{qw(busy spread tally)};
     my ($instance, $child,  $loop)  = $self->_instance(
         $record, %role,
