@@ -199,6 +199,7 @@ PROTOTYPES: DISABLE
 
 BOOT:
     px_context_init(aTHX);
+    px_children_watch(aTHX);
     pagi_context_init(aTHX);
     psgi_context_init(aTHX);
 
@@ -366,7 +367,7 @@ bool
 settle_children(on)
     bool on
 CODE:
-    RETVAL = px_children_settle(aTHX_ on);
+    RETVAL = px_children_settle(on);
 OUTPUT:
     RETVAL
 

@@ -393,7 +393,8 @@ void px_leave(pTHX_ int status) __attribute__noreturn__;
 
 /* children.c */
 bool px_has_handler(pTHX_ int number);
-bool px_children_settle(pTHX_ bool on);
+void px_children_watch(pTHX);
+bool px_children_settle(bool on);
 void px_children_of_clone(void);
 bool px_children_is_clone(void);
 

@@ -181,16 +181,20 @@ static OP *system_op(pTHX) {
     return next;
 }
 
+/* To be called when the library is loaded: code that was compiled before is looked through, and there is
+ * little. A worker that did it would look through its application. */
+void px_children_watch(pTHX) {
+    if (process_fork) return;
+    process_fork = px_ops_replace(aTHX_ OP_FORK, fork_op, NULL);
+    process_system = px_ops_replace(aTHX_ OP_SYSTEM, system_op, NULL);
+}
+
 /* Whether children of this thread are the application's, and settled, from now on. Gives what was so
  * before. */
-bool px_children_settle(pTHX_ bool on) {
+bool px_children_settle(bool on) {
     const bool before = is_settling;
     static bool is_prepared;
-    if (on && !is_prepared) {
-        is_prepared = pthread_atfork(NULL, in_parent, in_child) == 0;
-        process_fork = px_ops_replace(aTHX_ OP_FORK, fork_op, NULL);
-        process_system = px_ops_replace(aTHX_ OP_SYSTEM, system_op, NULL);
-    }
+    if (on && !is_prepared) is_prepared = pthread_atfork(NULL, in_parent, in_child) == 0;
     is_settling = on && is_prepared;
     return before;
 }
