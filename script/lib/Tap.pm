@@ -8,8 +8,8 @@ use File::Temp ();
 use List::Util qw(max);
 use TAP::Harness;
 
-my $FILE_MAX = 300;                                             # seconds for one file
-my $TIMES    = '.peregrine/test-times';                         # how long each file took when it ran last
+my $FILE_MAX = 300;                        # seconds for one file
+my $TIMES    = '.peregrine/test-times';    # how long each file took when it ran last, and what it computed
 my $CORES    = () = glob '/sys/devices/system/cpu/cpu[0-9]*';
 
 # Tests wait for their servers for two thirds of their time, and compilers run beside them.
@@ -47,16 +47,21 @@ sub slowest_first (@tests) {
 }
 
 sub recorded () {
-    open my $in, '<', $TIMES or return ();
-    return map { /\A(\S+) ([\d.]+)\Z/ ? ($1 => $2) : () } <$in>;
+    my %lines = lines();
+    return map { $_ => $lines{$_} =~ s/ .*//r } keys %lines;
 }
 
-sub record (%took) {
+sub lines () {
+    open my $in, '<', $TIMES or return ();
+    return map { /\A(\S+) ([\d.]+(?: [\d.]+)?)\Z/ ? ($1 => $2) : () } <$in>;
+}
+
+sub record ($took, $worked) {
     -d '.peregrine' or return;
-    my %seconds = (recorded(), %took);
-    my $new     = "$TIMES.$$";           # another process may be recording, too
+    my %lines = (lines(), map { $_ => sprintf '%.1f %.1f', $took->{$_}, $worked->{$_} } keys %$took);
+    my $new   = "$TIMES.$$";    # another process may be recording, too
     open my $out, '>', $new or die "$new: $!\n";
-    printf {$out} "%s %.1f\n", $_, $seconds{$_} for sort keys %seconds;
+    print {$out} "$_ $lines{$_}\n" for sort keys %lines;
     close $out or die "$new: $!\n";
     rename $new, $TIMES or die "$TIMES: $!\n";
     return;
@@ -107,8 +112,9 @@ sub run ($options, @tests) {
         # A file that died, timed out or broke its plan failed even when each single test passed.
         $count{failed} += $parser->failed || ($parser->has_problems ? 1 : 0);
     }
-    record(%took);
-    tell_busiest(map { $_ => seconds_in(contents($worked{$_})) } keys %worked);
+    my %computed = map { $_ => seconds_in(contents($worked{$_})) } keys %worked;
+    record(\%took, \%computed);
+    tell_busiest(%computed);
     return %count;
 }
 
