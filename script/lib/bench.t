@@ -9,6 +9,14 @@ $ENV{PEREGRINE_BENCH_DEBUG} = 1;    # the optimised programs take minutes to com
 my $BRIEF  = '--rounds 1 --seconds 1';
 my $SPREAD = qr/[\d.,]+(?: \([\d.,]+ to [\d.,]+\))?/;    # of two turns, or the one that a busy machine left
 
+# A subtest that script/test leaves out without --all.
+sub at_night ($title, $test) {
+    return subtest $title => sub {
+        plan skip_all => 'left to script/test --all' if $ENV{PEREGRINE_BRIEF};
+        return $test->();
+    };
+}
+
 sub output_of ($command) {
     my $output = `$command 2>&1`;
     return ($? >> 8, $output);
@@ -21,14 +29,14 @@ subtest 'a row is measured' => sub {
         'numbers, and no error';
 };
 
-subtest 'a row of HTTP/2 is measured' => sub {
+at_night 'a row of HTTP/2 is measured' => sub {
     my ($status, $output) = output_of("script/bench $BRIEF http2-body/zig");
     is $status, 0, 'exit status' or diag $output;
     like $output, qr/^\| Peregrine, Zig handler, .+ \| [\d.,]+ \| [\d.,]+ \| 0 \| [\d.]+ \| $SPREAD \|$/m,
         'numbers, and no error';
 };
 
-subtest 'idle connections of HTTP/2 are measured' => sub {
+at_night 'idle connections of HTTP/2 are measured' => sub {
     my ($status, $output) = output_of("script/bench $BRIEF idle-http2/zig");
     is $status, 0, 'exit status' or diag $output;
     like $output, qr/^\| Peregrine, Zig handler \| 5,000 \| [\d,]+ \| [\d,]+ \| [\d.]+ \|$/m, 'bytes of each';
@@ -36,14 +44,14 @@ subtest 'idle connections of HTTP/2 are measured' => sub {
         'beside the goal';
 };
 
-subtest 'a server that speaks TLS is measured, with the yardstick that does not' => sub {
+at_night 'a server that speaks TLS is measured, with the yardstick that does not' => sub {
     my ($status, $output) = output_of("script/bench $BRIEF tls/yardstick tls/zig");
     is $status, 0, 'exit status' or diag $output;
     like $output, qr/^\| Peregrine, Zig handler (?:\| [\d.,]+ ){3}\| 0 \| [\d.]+ \| $SPREAD \| $SPREAD \|$/m,
         'numbers, and no error';
 };
 
-subtest 'the memory of an interpreter that has done nothing yet' => sub {
+at_night 'the memory of an interpreter that has done nothing yet' => sub {
     my ($status, $output) = output_of("script/bench $BRIEF begun/psgi-process");
     is $status, 0, 'exit status' or diag $output;
     like $output, qr/^\| Peregrine, PSGI .+, engine in a process \| [1-9][\d,]* \| [\d.]+ \|$/m, 'KiB';
@@ -68,13 +76,13 @@ subtest 'a row that does not exist' => sub {
     like $output, qr/there is no row 'no-such-row'/, 'is named';
 };
 
-subtest 'a check of the article' => sub {
+at_night 'a check of the article' => sub {
     my ($status, $output) = output_of('script/bench-article overload');
     is $status, 0, 'exit status' or diag $output;
     like $output, qr/^all met$/m, 'verdict';
 };
 
-subtest 'a check of the engine on a thread' => sub {
+at_night 'a check of the engine on a thread' => sub {
     my ($status, $output) = output_of('script/bench-thread --short growth');
     is $status, 0, 'exit status' or diag $output;
     like $output, qr/^all met$/m, 'verdict';
@@ -93,7 +101,7 @@ subtest 'a measurement that is killed' => sub {
     close $out;
 };
 
-subtest 'long bodies' => sub {
+at_night 'long bodies' => sub {
     my ($status, $output) = output_of('script/bench-bodies --short answer');
     is(() = $output =~ /^  (?:met|MISSED) +[\d,]+ bytes, (?:thread|process): [\d.]+ × inline/mg,
         4, 'figures beside goals')
@@ -101,7 +109,7 @@ subtest 'long bodies' => sub {
     is $status, $output =~ /^all met$/m ? 0 : 1, 'the exit status tells';
 };
 
-subtest 'a worker pool' => sub {
+at_night 'a worker pool' => sub {
     my ($status, $output) = output_of('script/bench-pool --short');
     is(() = $output =~ /^  (?:met|MISSED) +(?:an empty call|p99 of an echo)/mg, 4, 'figures beside goals')
         or diag $output;
@@ -109,7 +117,7 @@ subtest 'a worker pool' => sub {
     is $status, $output =~ /^all met$/m ? 0 : 1, 'the exit status tells';
 };
 
-subtest 'topics' => sub {
+at_night 'topics' => sub {
     my ($status, $output) = output_of('script/bench-channels --short flight beside held');
     is(() = $output =~ /^  (?:met|MISSED) +(?:memory of a message|p99 beside)/mg, 3, 'figures beside goals')
         or diag $output;
@@ -118,7 +126,7 @@ subtest 'topics' => sub {
     is $status, $output =~ /^all met$/m ? 0 : 1, 'the exit status tells';
 };
 
-subtest 'topics over two machines' => sub {
+at_night 'topics over two machines' => sub {
     plan skip_all => 'network namespaces need root' if $>;
     plan skip_all => 'redis-server is not there' if !grep { -x "$_/redis-server" } split /:/, $ENV{PATH};
     my (undef, $output) = output_of('script/bench-channels --short machines');

@@ -1,7 +1,7 @@
 # Runs the stages of script/test and counts what they report. Stages that compile, and stages that run Perl
 # tests once more, run beside the Perl tests, which mostly wait; three processes share those that compile.
-# With --all, each of the Perl tests runs in each place of the engine; with --changed, the tests run that a
-# change can break.
+# With --all, tests run again in other builds and places; with --changed, the tests run that a change can
+# break.
 # The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the engine. Does
 # not know how anything is installed: script/test has seen to that.
 use v5.36;
@@ -22,31 +22,30 @@ my $ROOT     = realpath(dirname(__FILE__) . '/../..');
 my $ZIG_MAX  = 900;                                     # seconds for the engine's tests, compilation included
 my $ZIG_TEST = '600s';                                  # for a single one of them
 my $SEEDS_A_DAY = 1_000;                                # of a simulation, at most
+my $SEEDS_BRIEF = 60;                                   # of a simulation, without --all
 
 # Files that run at the same time in the stages beside `perl`, which compute for a third of their time.
 my $AGAIN_AT_ONCE = 3;
 
-# The Perl tests of the stage `thread`. They are about events and commands that cross between an application
-# and an engine on a thread of its own.
-my @ACROSS = qw(
-    10 20 21 22 23 24 25 26 27-loop 28 29 31-lifespan 31-shutdown 33-request-names 36-memory 37 39-counters
-    39-preload 39-stuck 39-workers 47 49 50-endings 51 60 70 71 73 74 75 80 85-psgi.t
-    85-psgi-endings 87-psgi-hostile 87-psgi-io 88-mounts 92-http2-limits 94-compress
-);
+# The Perl tests of the stage `thread` without --all: the main ways of events and commands that cross between
+# an application and an engine on a thread of its own.
+my @ACROSS = qw(10 20 22 26 60-websocket-messages 70 74 85-psgi.t);
 
 my @FIRST   = ([ build => \&build ]);
-my @WAITING = ([ lint => \&lint ], [ perl => \&perl_tests ]);
-my @AGAIN   = ([ thread => \&thread ], [ sanitized => \&sanitized ], [ pairs => \&pairs ],);
+my @WAITING = ([ lint   => \&lint ],   [ perl  => \&perl_tests ]);
+my @AGAIN   = ([ thread => \&thread ], [ pairs => \&pairs ]);
 # The longest first.
 my @COMPILED = (
     [ engine  => \&engine ],
-    [ races   => \&races ],
     [ zig     => \&zig_package ],
     [ bench   => \&bench ],
     [ install => \&install ],
     [ c       => \&c_example ],
 );
-my @STAGES = (@FIRST, @WAITING, @AGAIN, @COMPILED);
+
+# With --all, or by name: tests that run elsewhere, in another build; and what is compiled only.
+my @AGAIN_COMPILED = ([ races => \&races ], [ sanitized => \&sanitized ], [ elsewhere => \&elsewhere ]);
+my @STAGES         = (@FIRST, @WAITING, @AGAIN, @COMPILED, @AGAIN_COMPILED);
 my $all;      # with --all
 my $stage;    # the name of the one that runs
 my %total = (passed => 0, failed => 0, skipped => 0);
@@ -60,19 +59,21 @@ sub main (@wanted) {
         @wanted = changed($1 // 'HEAD');
         return 0 unless @wanted;
     }
-    $all    = grep { $_ eq '--all' } @wanted;
-    @wanted = grep { $_ ne '--all' } @wanted;
+    $all                  = grep { $_ eq '--all' } @wanted;
+    @wanted               = grep { $_ ne '--all' } @wanted;
+    $ENV{PEREGRINE_BRIEF} = $all ? '' : 1;
     my @files = grep { !is_stage($_) } @wanted;
     -e $_
         or die "script/test: '$_' is neither a test nor one of: @{[map { $_->[0] } @STAGES]}\n"
         for @files;
     my %run = map { $_ => 1 } grep { is_stage($_) } @wanted;
     $run{build} = $run{perl} = 1 if @files;
+
     if (%run) {
         run_stages([@files], grep { $run{ $_->[0] } } @STAGES);
     }
     elsif (run_stages([], @FIRST)) {
-        my $rest     = queue(@COMPILED);
+        my $rest     = queue($all ? @AGAIN_COMPILED : (), @COMPILED);
         my $compiled = beside(sub { run_rest($rest) });
         my $again    = beside(sub {
             Tap::take_places($AGAIN_AT_ONCE);
@@ -205,11 +206,15 @@ sub zig_tests ($folder, @steps) {
     return (passed => $passed // 0, failed => $failed, skipped => $skipped // 0);
 }
 
-# Simulations run other seeds each day, so that a run need not take all of them.
+# Simulations run other seeds each day, so that a run need not take all of them; each night takes more.
 sub engine (@) {
+    local $ENV{PEREGRINE_SEEDS}      = $ENV{PEREGRINE_SEEDS}      // $SEEDS_BRIEF if !$all;
     local $ENV{PEREGRINE_SEED_FIRST} = $ENV{PEREGRINE_SEED_FIRST} // int(time / 86_400) * $SEEDS_A_DAY;
-    return counted(zig_tests('engine', 'test', 'test-tls', 'elsewhere'));
+    return counted(zig_tests('engine', 'test', 'test-tls'));
 }
+
+# The package and the C API for macOS and FreeBSD. Nothing runs.
+sub elsewhere (@) { return zig_tests('engine', 'elsewhere') }
 
 # Half a minute of script/pairs.
 sub pairs (@) { return counted(Tap::run({ seconds => 400 }, 'script/lib/pairs.t')) }
