@@ -158,4 +158,38 @@ subtest 'texts that are tidy are remembered' => sub {
     chdir $root or die "chdir: $!";
 };
 
+subtest 'a brief run looks at the texts of the last commits' => sub {
+    my $root       = getcwd();
+    my $repository = File::Temp->newdir;
+    local @ENV{qw(HOME XDG_CACHE_HOME)} = ($repository, '');
+    copy('.perltidyrc', "$repository/.perltidyrc") or die "copy: $!";
+    chdir $repository                              or die "chdir: $!";
+    my $commits = sub ($count, $name) {
+        my $first = (-e '.git/refs/heads/main' ? "from refs/heads/main^0\n" : '')
+            . "M 100644 inline $name\ndata 7\nf( 1 )\n";
+        open my $import, '|-', 'git fast-import --quiet' or die "git: $!";
+        for my $time (1 .. $count) {
+            print {$import} "commit refs/heads/main\ncommitter A <a\@b> $time +0000\ndata 0\n",
+                $time == 1 ? $first : (), "\n";
+        }
+        close $import                      or die "git: $?";
+        system('git reset -q --hard') == 0 or die "git: $?";
+    };
+    system('git init -q -b main') == 0 or die "git: $?";
+    my $looked = sub () {
+        return join ' ', map { s/:.*//r } Lint::Perl::_tidy(map { Lint::Text->read($_) } glob '*.pm');
+    };
+    $commits->(1, 'old.pm');
+    local $ENV{PEREGRINE_BRIEF} = 1;
+    is $looked->(), 'old.pm', 'there are few commits';
+    $commits->(50, 'new.pm');
+    open my $out, '>', 'other.pm' or die "other.pm: $!";
+    print {$out} "f( 2 )\n";
+    close $out or die "other.pm: $!";
+    is $looked->(), 'new.pm other.pm', 'an old text is left alone';
+    delete local $ENV{PEREGRINE_BRIEF};
+    is $looked->(), 'new.pm old.pm other.pm', '... but by a run that is not brief';
+    chdir $root or die "chdir: $!";
+};
+
 done_testing;

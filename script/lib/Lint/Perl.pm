@@ -10,6 +10,7 @@ use POSIX          ();
 my $SUB_LINES_MAX = 80;                                  # "about 70"
 my $CACHE         = '.peregrine/tidy.texts';             # for each file the digest of its text that is tidy
 my $STYLE         = '.perltidyrc';
+my $RECENT        = 50;                                  # commits
 my $NOT_OURS      = qr{\Abench/peers/};                  # may need a peer's modules to compile
 my $CLIENT        = 'lib/Peregrine/Server/WarmUp.pm';    # asks our own engine
 my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;   # TestTools, and what loads it
@@ -81,17 +82,20 @@ sub _meanwhile ($finds) {
 }
 
 # perltidy is slow, so the text that was tidy under this style is remembered of each file, those that this run
-# leaves out included. A new clone begins with the texts of the user's last run in another one.
+# leaves out included. A new clone begins with the texts of the last run of the user in another one. Without
+# either, script/test looks at the files of the last commits only, as each was looked at when it came.
 sub _tidy (@sources) {
     eval { require Perl::Tidy; 1 }
         or return "$STYLE:1: Perl::Tidy is missing; run script/bootstrap\n";
     my $style   = sha1_hex($Perl::Tidy::VERSION, _slurp($STYLE));
     my ($known) = grep { -e } $CACHE, _shared_cache();
     my %tidy    = $known ? reverse map { split / /, $_, 2 } split /\n/, _slurp($known) : ();
+    my $recent  = $ENV{PEREGRINE_BRIEF} ? _recent() : undef;
     my @findings;
     for my $source (@sources) {
         my ($path, $digest) = ($source->path, sha1_hex($style, $source->text));
         next if ($tidy{$path} // '') eq $digest;
+        next if $recent && !$recent->{$path};
         my @found = _untidy($source);
         push @findings, @found;
         @found ? delete $tidy{$path} : ($tidy{$path} = $digest);
@@ -99,6 +103,13 @@ sub _tidy (@sources) {
     my @lines = map { "$tidy{$_} $_\n" } grep { -e } sort keys %tidy;
     _keep($_, @lines) for -d '.peregrine' ? $CACHE : (), _shared_cache();
     return @findings;
+}
+
+# Files that differ from an earlier commit, and new ones; undef for all, as where the style is one of them.
+sub _recent () {
+    my @changed = split /\0/, `git diff -z --name-only HEAD~$RECENT -- 2>/dev/null`;
+    return if $? || grep { $_ eq $STYLE } @changed;
+    return { map { $_ => 1 } @changed, split /\0/, `git ls-files -z --others --exclude-standard` };
 }
 
 sub _shared_cache () {
