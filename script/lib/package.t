@@ -102,6 +102,7 @@ SKIP: {
         'six examples';
     ok -e "$folder/out/docs/index.html", 'the manual is there';
 }
+chdir $home or die $!;    # the folder goes
 done_testing;
 
 # The pieces of the README, each where a line of the tests names a text that it alone has. All are used.

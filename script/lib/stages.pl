@@ -24,6 +24,13 @@ my $ZIG_TEST = '600s';                                  # for a single one of th
 my $SEEDS_A_DAY = 1_000;                                # of a simulation, at most
 my $SEEDS_BRIEF = 60;                                   # of a simulation, without --all
 
+# How often tests that look for leaks repeat what they do, without --all.
+my %REPEATED_BRIEF = (
+    PEREGRINE_LEAK_REQUESTS   => 20_000,
+    PEREGRINE_LEAK_WEBSOCKETS => 2_000,
+    PEREGRINE_VANISH_CYCLES   => 4_000,
+);
+
 # Files that run at the same time in the stages beside `perl`, which compute for a third of their time.
 my $AGAIN_AT_ONCE = 3;
 
@@ -238,6 +245,7 @@ sub bench (@) {
 sub zig_package (@) { return counted(compiling(qw(package zig_service))) }
 
 sub perl_tests (@files) {
+    local %ENV = ($all ? () : %REPEATED_BRIEF, %ENV);
     @files = ('t') unless @files;
     return counted(Tap::run({}, Tap::files(@files)));
 }
