@@ -82,13 +82,19 @@ sub names () {
 # How much a test has to do with a file: 0 for nothing, 4 for the file itself.
 sub nearness ($test, $file) {
     return 4 if $test eq $file;
-    return 3 if mentions($test, $file) || index($test, hyphened($file)) > 0;
+    state %known;
+    my $of = $known{$file} //= { hyphened => hyphened($file), area => [ area($file) ] };
+    return 3 if mentions($test, $file) || index($test, $of->{hyphened}) > 0;
+    return (grep { index($test, "t/$_") == 0 } @{ $of->{area} }) ? 2 : 0;
+}
+
+# The beginnings of the names of the tests of a file's folder.
+sub area ($file) {
     for my $area (@AREAS) {
         my ($pattern, $names) = @$area;
-        next if $file !~ $pattern;
-        return (grep { index(basename($test), $_) == 0 } split ' ', $names) ? 2 : 0;
+        return split ' ', $names if $file =~ $pattern;
     }
-    return 0;
+    return;
 }
 
 # Whether a test names a module, a module of tests, an example or a document.
