@@ -18,16 +18,14 @@ my @REFUSAL = ('Content-Type' => 'text/plain', 'Retry-After' => 1);
 
 # Arguments, and what is allowed.
 my %ARGUMENTS = (
-    psgi_app    => sub { ref $_[0] && reftype($_[0]) eq 'CODE' ? undef : 'must be a code reference' },
-    workers     => sub { _is_count($_[0])    ? undef : 'must be a whole number from 1 to 1024' },
+    psgi_app => sub { ref $_[0] && reftype($_[0]) eq 'CODE' ? undef : 'must be a code reference' },
+    workers  => sub {
+        my $is_count = $_[0] =~ /\A\d{1,4}\z/a && $_[0] >= 1 && $_[0] <= 1024;
+        return $is_count ? undef : 'must be a whole number from 1 to 1024';
+    },
     max_waiting => sub { $_[0] =~ /\A\d+\z/a ? undef : 'must be a whole number' },
     in_process  => sub { undef },
 );
-
-sub _is_count {
-    my ($number) = @_;
-    return $number =~ /\A\d{1,4}\z/a && $number >= 1 && $number <= 1024;
-}
 
 sub new {
     my ($class, %given) = @_;

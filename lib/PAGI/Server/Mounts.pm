@@ -75,7 +75,10 @@ sub _parse {
             if $SETTINGS{$key} != length($value // '') > 0;
         die "'$text': setting '$key' is a number from 1 to ${\WORKERS_MAX}\n"
             if $key eq 'workers' && ($value !~ /\A[1-9][0-9]?\z/ || $value > WORKERS_MAX);
-        _check_prefix($text, $key, $value) if $key eq 'grip' || $key eq 'topics';
+        if ($key eq 'grip' || $key eq 'topics') {
+            my $problem = PAGI::Server::Options::Type::problem(PAGI::Server::Options::find('grip'), $value);
+            die "'$text': setting '$key' $problem\n" if defined $problem;
+        }
         my ($name_of_it, $content) = $SETTINGS{$key} ? ($key, $value) : (kind => $key);
         die "'$text': setting '$key' comes after another one of its kind\n" if exists $mount{$name_of_it};
         $mount{$name_of_it} = $content;
@@ -87,13 +90,6 @@ sub _parse {
     die "'$text': setting 'grip' begins with '$mount{topics}', as all topics of the mount\n"
         if defined $mount{grip} && defined $mount{topics} && index($mount{grip}, $mount{topics}) != 0;
     return \%mount;
-}
-
-sub _check_prefix {
-    my ($text, $key, $prefix) = @_;
-    my $option  = PAGI::Server::Options::find('grip');
-    my $problem = PAGI::Server::Options::Type::problem($option, $prefix) // return;
-    die "'$text': setting '$key' $problem\n";
 }
 
 sub _known {

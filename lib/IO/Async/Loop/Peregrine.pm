@@ -370,9 +370,9 @@ sub fork {
     my ($self, %params) = @_;
     my $code = $params{code};
     return $self->SUPER::fork(%params) if !ref $code || $params{keep_signals};
-    my $watched = POSIX::SigSet->new(map { $self->signame2num($_) } keys %{ $self->{signals} || {} });
-    my $unblock = sub { POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $watched) };
-    return $self->SUPER::fork(%params, code => sub { $unblock->(); $code->() });
+    my $watched   = POSIX::SigSet->new(map { $self->signame2num($_) } keys %{ $self->{signals} || {} });
+    my $unblocked = sub { POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $watched); return $code->() };
+    return $self->SUPER::fork(%params, code => $unblocked);
 }
 
 # A handle that was closed while it was watched can be unwatched no more, and another one may have its number.

@@ -12,16 +12,6 @@ use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
 
 my @ABOUT = ([ version => 'gauge', 'build_info', 'The version of the server.', 'version' ]);
 
-sub text {
-    my ($facts) = @_;
-    return join '', _table(\@ABOUT, [ '', { version => { $facts->{version} => 1 } } ]),
-        _counted($facts->{total}), _workers($facts),
-        @{ $facts->{mounts} }       ? _mounts(@{ $facts->{mounts} }) : (),
-        @{ $facts->{certificates} } ? _certificates($facts)          : (),
-        defined $facts->{hub}       ? _hub($facts)                   : (),
-        $facts->{pool}              ? _pool($facts->{pool})          : ();
-}
-
 # A family of metrics: each of its lines is a pair of labels and a value.
 sub _family {
     my ($name, $type, $help, @lines) = @_;
@@ -42,9 +32,10 @@ sub _label {
 
 # A family for each row of a table: a fact, the type of the metric, its name and its help. The family has a
 # line for each subject, which is a label and a hash of facts. A row with a label has a line for each value of
-# that instead, which are the keys of the fact.
+# that instead, which are the keys of the fact. Without a subject there is no family.
 sub _table {
     my ($rows, @subjects) = @_;
+    return if !@subjects;
     return map {
         my ($fact, $type, $name, $help, $label) = @$_;
         my @lines = map { [ $_->[0], $_->[1]{$fact} ] } @subjects;
@@ -128,11 +119,6 @@ my @MOUNTS = (
     [ refused    => 'counter', 'mount_refused_total',    'Requests refused for want of a worker or place.' ],
 );
 
-sub _mounts {
-    my (@mounts) = @_;
-    return _table(\@MOUNTS, map { [ _label(mount => $_->{mount}), $_ ] } @mounts);
-}
-
 # The hub's counts. A hub that is started again begins anew, as counters may.
 my @CHANNELS = (
     [ interpreters    => 'gauge', 'channels_connections', 'Interpreters and programs that the hub has.' ],
@@ -186,11 +172,6 @@ my @POOL = (
     [ calls       => 'counter', 'pool_calls_total',        'Calls by what became of them.', 'outcome' ],
 );
 
-sub _pool {
-    my ($pool) = @_;
-    return _table(\@POOL, [ '', { %$pool, processes => { %{$pool}{qw(busy idle)} } } ]);
-}
-
 # Each has a line for each name, so that an alert can be about one host.
 my @CERTIFICATES = (
     [
@@ -212,6 +193,15 @@ sub _certificates {
         map { [ _label(host => $_), \%one ] } @{ $one{names} }
     } @{ $facts->{certificates} };
     return _table(\@CERTIFICATES, @subjects);
+}
+
+sub text {
+    my ($facts) = @_;
+    my @mounts  = map { [ _label(mount => $_->{mount}), $_ ] } @{ $facts->{mounts} };
+    my @pool    = map { [ '', { %$_, processes => { %{$_}{qw(busy idle)} } } ] } $facts->{pool} // ();
+    return join '', _table(\@ABOUT, [ '', { version => { $facts->{version} => 1 } } ]),
+        _counted($facts->{total}), _workers($facts), _table(\@MOUNTS, @mounts), _certificates($facts),
+        defined $facts->{hub} ? _hub($facts) : (), _table(\@POOL, @pool);
 }
 
 1;
