@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Carp       qw(croak);
 use File::Spec ();
 use Future::AsyncAwait;
+use PAGI::Server::Answer;
 use Peregrine::FileAnswer;
 
 my %KNOWN = map { $_ => 1 } qw(root default_type index handle_ranges);
@@ -43,12 +44,7 @@ sub to_app {
             last    => $last,
         );
         return await $answer->send($send) if ref $answer ne 'ARRAY';
-        my ($status, $headers, $body) = @$answer;
-        await $send->({ type => 'http.response.start', status => $status, headers => $headers });
-        await $send->({
-            type => 'http.response.body',
-            body => $scope->{method} eq 'HEAD' ? '' : $body
-        });
+        return await PAGI::Server::Answer::whole($scope, $send, @$answer);
     };
 }
 

@@ -14,6 +14,7 @@ use POSIX        ();
 use Scalar::Util qw(blessed);
 
 use PAGI::Server;
+use PAGI::Server::Answer;
 use PAGI::Server::CertificateCommand;
 use PAGI::Server::AppLoader;
 use PAGI::Server::AppPackage;
@@ -243,12 +244,8 @@ sub _need_app {
 async sub _nothing_here {
     my ($scope, $receive, $send) = @_;
     die "Unsupported scope type: $scope->{type}\n" if $scope->{type} ne 'http';
-    await $send->({
-        type    => 'http.response.start',
-        status  => 404,
-        headers => [ [ 'content-type' => 'text/plain' ] ]
-    });
-    return await $send->({ type => 'http.response.body', body => "Not Found\n" });
+    my $headers = [ [ 'content-type' => 'text/plain' ] ];
+    return await PAGI::Server::Answer::whole($scope, $send, 404, $headers, "Not Found\n");
 }
 
 # The command line wins over the file, also if it names another kind of place.

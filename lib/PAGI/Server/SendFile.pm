@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future;
+use PAGI::Server::Answer;
 use PAGI::Server::PSGIResponse;
 use Peregrine::FileAnswer;
 use Scalar::Util qw(reftype);
@@ -81,11 +82,8 @@ sub _send {
         eval { _answer($root, $path, $start->{status}, $start->{headers}, %{$scope}{qw(method headers)}); };
     return Future->fail($@)                                             if !$answer && $@;
     return $answer->send($send, status => $status, headers => $headers) if $answer;
-    return $send->({
-        type    => 'http.response.start',
-        status  => 404,
-        headers => [ [ 'content-type', 'text/plain' ], [ 'content-length', 9 ] ]
-    })->then(sub { return $send->({ type => 'http.response.body', body => 'Not Found' }) });
+    my @headers = ([ 'content-type', 'text/plain' ], [ 'content-length', 9 ]);
+    return PAGI::Server::Answer::whole($scope, $send, 404, \@headers, 'Not Found');
 }
 
 # ---- PSGI ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Future::AsyncAwait;
+use PAGI::Server::Answer;
 use PAGI::Server::ErrorPage;
 
 use constant PLAIN => [
@@ -23,14 +24,8 @@ sub app {
         die "Unsupported scope type: $type\n"               if $type !~ /\A(?:http|sse)\z/;
         my ($headers, $body) =
             @{ $pages ? $pages->page($failure, [ 'when it was started', $scope ]) : PLAIN };
-        my $prefix = $type eq 'sse' ? 'sse.http' : 'http';
-        await $send->({
-            type    => "$prefix.response.start",
-            status  => 500,
-            headers => [ @$headers, [ 'content-length', length $body ] ],
-        });
-        await $send->({ type => "$prefix.response.body", body => $body });
-        return;
+        my @headers = (@$headers, [ 'content-length', length $body ]);
+        return await PAGI::Server::Answer::whole($scope, $send, 500, \@headers, $body);
     };
 }
 

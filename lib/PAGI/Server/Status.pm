@@ -9,6 +9,7 @@ use Carp        qw(croak);
 use Digest::SHA qw(sha256_base64);
 use Future::AsyncAwait;
 use JSON::PP ();
+use PAGI::Server::Answer;
 use PAGI::Server::Status::Prometheus;
 use Peregrine;
 use Peregrine::Counters;
@@ -53,20 +54,14 @@ sub to_app {
     return async sub {
         my ($scope, $receive, $send) = @_;
         die "Unsupported scope type: $scope->{type}\n" if $scope->{type} ne 'http';
-        my ($status, $type, $body, @headers) = $self->_answer($scope);
-        await $send->({
-            type    => 'http.response.start',
-            status  => $status,
-            headers => [
-                [ 'content-type',           $type ],
-                [ 'content-length',         length $body ],
-                [ 'cache-control',          'no-store' ],
-                [ 'x-content-type-options', 'nosniff' ],
-                @headers,
-            ],
-        });
-        await $send->({ type => 'http.response.body', body => $scope->{method} eq 'HEAD' ? '' : $body });
-        return;
+        my ($status, $type, $body, @more) = $self->_answer($scope);
+        my @headers = (
+            [ 'content-type',           $type ],
+            [ 'content-length',         length $body ],
+            [ 'cache-control',          'no-store' ],
+            [ 'x-content-type-options', 'nosniff' ],
+        );
+        return await PAGI::Server::Answer::whole($scope, $send, $status, [ @headers, @more ], $body);
     };
 }
 
