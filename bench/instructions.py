@@ -1,7 +1,8 @@
-"""Instructions of user space per request, by callgrind. Each server runs under valgrind; after some requests
-as a warm-up its counters are written out, and once more after those that count: what lies between is divided
-by their number. Connections take turns, so that the same requests come in the same order each time, and a
-server finds as many of them at once as there are connections. With several processes their sum is printed.
+"""Instructions of user space per request, or per message of a WebSocket, by callgrind. Each server runs under
+valgrind; after some requests as a warm-up its counters are written out, and once more after those that count:
+what lies between is divided by their number. Connections take turns, so that the same requests come in the
+same order each time, and a server finds as many of them at once as there are connections. With several
+processes their sum is printed. A peer is there when `script/bench --install` has built it.
 """
 
 import argparse
@@ -14,16 +15,30 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 
+import certificate
 import programs
 import servers as s
-from process import free_port
-from start import replaced, replace_words
+from process import any_certificate, free_port
+from start import built_alone, replaced, replace_words
 
 READY_S = 180  # valgrind is slow, and the machine may be busy
 ANSWER_S = 120
 HEADS_MAX = 64 * 1024
+MESSAGE_BYTES = 64  # as in measure.echo
+_TLS = {server.name: server for server in s.HELLOS_TLS}
+# Valgrind does not know the processor's instructions for SHA.
+_TLS_ZIG = replace(
+    _TLS["zig"],
+    command=("@STATE@/countable/bin/hello", *_TLS["zig"].command[1:]),
+    build=programs.zig(
+        "engine", "example-hello", "--release=safe -Dcpu=native-sha", "@STATE@/countable"
+    ),
+)
 SERVERS = {
+    "zig": s.ZIG,
+    "uws": s.UWS,
     "pagi": s.PAGI,
     "pagi-json": next(server for server in s.JSONS if server.name == "pagi"),
     "pagi-drop": next(server for server in s.DROPS if server.name == "pagi"),
@@ -33,6 +48,12 @@ SERVERS = {
     "psgi-process-channels": s.PSGI_PROCESS_CHANNELS,
     "sync": s.SYNC,
     "sync-handler": s.SYNC_HANDLER,
+    "tls-zig": _TLS_ZIG,
+    "tls-pagi": _TLS["pagi"],
+    "tls-uws": _TLS["uws"],
+    "websocket-zig": replace(s.ZIG_BENCH, path="/ws"),
+    "websocket-pagi": replace(s.PAGI_WEBSOCKET, path="/ws"),
+    "websocket-uws": replace(s.UWS, path="/ws"),
 }
 # As in bench/requests.lua.
 BROWSER = {
@@ -53,13 +74,32 @@ BROWSER = {
     "Chrome/140.0.0.0 Safari/537.36",
 }
 
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
+
 
 class Client:
     """Some connections that take turns with the same request."""
 
-    def __init__(self, port, connections, request):
-        self.request = request
-        self.sockets = [_connected(port) for _ in range(connections)]
+    def __init__(self, port, connections, server):
+        self.request = _request_of(server)
+        self.read = _read_answer
+        self.sockets = [_connected(port, server.tls) for _ in range(connections)]
+        if server.path == "/ws":
+            self._upgrade()
+
+    def _upgrade(self):
+        """Makes WebSockets of the connections. From here on messages go for requests."""
+        for connection in self.sockets:
+            connection.sendall(self.request)
+            _read_head(connection, b"HTTP/1.1 101 ")
+        # With a mask of zeros the payload is as it was.
+        self.request = bytes((0x81, 0x80 | MESSAGE_BYTES, 0, 0, 0, 0)) + b"x" * MESSAGE_BYTES
+        self.read = _read_message
 
     def send(self, count):
         """So many requests at least."""
@@ -67,30 +107,46 @@ class Client:
             for connection in self.sockets:
                 connection.sendall(self.request)
             for connection in self.sockets:
-                _read_answer(connection)
+                self.read(connection)
 
     def close(self):
         for connection in self.sockets:
             connection.close()
 
 
-def _connected(port):
+def _connected(port, tls):
     connection = socket.create_connection(("127.0.0.1", port), ANSWER_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    return any_certificate().wrap_socket(connection) if tls else connection
 
 
-def _read_answer(connection):
+def _read_head(connection, begins):
+    """The head of an answer, and the bytes behind it."""
     answer = b""
     while b"\r\n\r\n" not in answer and len(answer) < HEADS_MAX:
         answer += _some(connection)
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    if not head.startswith(begins):
+        sys.exit(f"an answer that does not begin with {begins!r}: {head[:80]!r}")
+    return head, rest
+
+
+def _read_answer(connection):
+    head, body = _read_head(connection, b"HTTP/1.1 200 ")
     length = re.search(rb"(?i)^content-length: *(\d+)", head, re.MULTILINE)
-    if not head.startswith(b"HTTP/1.1 200 ") or not length:
-        sys.exit(f"an answer without a length, or not with 200: {head[:80]!r}")
+    if not length:
+        sys.exit(f"an answer without a length: {head[:80]!r}")
     left = int(length[1]) - len(body)
     while left > 0:
         left -= len(_some(connection))
+
+
+def _read_message(connection):
+    frame = b""
+    while len(frame) < 2 + MESSAGE_BYTES:
+        frame += _some(connection)
+    if frame != bytes((0x81, MESSAGE_BYTES)) + b"x" * MESSAGE_BYTES:
+        sys.exit(f"not the echo of the message: {frame[:80]!r}")
 
 
 def _some(connection):
@@ -100,13 +156,13 @@ def _some(connection):
     return some
 
 
-def _wait_until_ready(child, port, path):
+def _wait_until_ready(child, port, server):
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         if child.poll() is not None:
             sys.exit(f"the server exited with {child.returncode}")
         try:
-            client = Client(port, 1, _request(path, {}))
+            client = Client(port, 1, server)
             client.send(1)
             client.close()
             return
@@ -115,11 +171,14 @@ def _wait_until_ready(child, port, path):
     sys.exit(f"the server is not ready within {READY_S} s")
 
 
-def _request(path, fields, body=b""):
+def _request_of(server):
+    """What a client asks the server's path for."""
+    fields = {"/json": BROWSER, "/ws": UPGRADE}.get(server.path, {})
+    body = b"x" * s.UPLOAD_BYTES if server.path == "/drop" else b""
     if body:
-        fields = {**fields, "Content-Length": len(body)}
+        fields = {"Content-Length": len(body)}
     lines = "".join(f"{name}: {value}\r\n" for name, value in {"Host": "127.0.0.1", **fields}.items())
-    return f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
+    return f"{'POST' if body else 'GET'} {server.path} HTTP/1.1\r\n{lines}\r\n".encode() + body
 
 
 def _dump(work):
@@ -192,8 +251,8 @@ def _by(costs, part):
 
 def measure(server, connections, requests, top, owners):
     """Prints what a request costs, whose code that is, and the functions that cost most."""
-    fields = BROWSER if server.path == "/json" else {}
-    body = b"x" * s.UPLOAD_BYTES if server.path == "/drop" else b""
+    if trouble := built_alone(server):
+        sys.exit(f"{server.title}: {trouble}")
     with tempfile.TemporaryDirectory(prefix="peregrine-instructions-") as work:
         port = free_port()
         words = {"@PORT@": str(port), "@WORK@": work}
@@ -202,14 +261,16 @@ def measure(server, connections, requests, top, owners):
                 text = replace_words(file.read(), words)
             with open(os.path.join(work, name), "w", encoding="utf-8") as file:
                 file.write(text)
+        if server.tls:
+            certificate.make(work, "tls")
         command = ("valgrind", "--tool=callgrind", "--trace-children=yes", f"--log-file={work}/log.%p")
         command += (f"--callgrind-out-file={work}/costs.%p", *replaced(server.command, words))
         # Otherwise hashes are laid out anew each time.
         environment = os.environ | {"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"}
         child = subprocess.Popen(command, cwd=work, env=environment)
         try:
-            _wait_until_ready(child, port, server.path)
-            client = Client(port, connections, _request(server.path, fields, body))
+            _wait_until_ready(child, port, server)
+            client = Client(port, connections, server)
             client.send(requests // 4)
             _dump(work)
             client.send(requests)
@@ -231,7 +292,8 @@ def measure(server, connections, requests, top, owners):
 def main():
     """The command line."""
     parser = argparse.ArgumentParser(prog="script/bench-instructions", description=__doc__)
-    parser.add_argument("servers", nargs="*", metavar="SERVER", help=f"{', '.join(SERVERS)}; default: all")
+    names = f"{', '.join(SERVERS)}; default: all of ours"
+    parser.add_argument("servers", nargs="*", metavar="SERVER", help=names)
     parser.add_argument("--connections", type=int, default=64, help="64 unless said otherwise")
     parser.add_argument("--requests", type=int, default=3200, help="3,200 unless said otherwise")
     parser.add_argument("--top", type=int, default=0, help="so many functions with their costs")
@@ -241,7 +303,7 @@ def main():
         parser.error(f"no server is called {unknown.pop()}: there are {', '.join(SERVERS)}")
     if options.connections < 1 or options.requests < options.connections:
         parser.error("at least one connection, and a request for each")
-    for name in options.servers or SERVERS:
+    for name in options.servers or (name for name in SERVERS if not name.endswith("uws")):
         measure(SERVERS[name], options.connections, options.requests, options.top, options.owners)
 
 

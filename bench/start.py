@@ -23,7 +23,12 @@ _LENGTHS = {"body.txt": BODY_BYTES, "mib.txt": MIB}  # of files that are made
 
 def built(server):
     """Builds what the server needs and the load generator; the words of what went wrong, or None."""
-    return _build(generator.BUILD) or (_build(server.build) if server.build else None)
+    return _build(generator.BUILD) or built_alone(server)
+
+
+def built_alone(server):
+    """The same without the load generator."""
+    return _build(server.build) if server.build else None
 
 
 @functools.cache
