@@ -341,7 +341,12 @@ fn manyCases(
     with_tls: bool,
     filters: []const []const u8,
 ) *std.Build.Step.Run {
-    const how: Layers.How = .{ .target = target, .optimize = optimize, .tls = with_tls };
+    const how: Layers.How = .{
+        .target = target,
+        .optimize = optimize,
+        .tls = with_tls,
+        .strip = optimize == .debug, // as the simulation of rings
+    };
     const layers: Layers = .create(b, how);
     const module = Layers.layer(b, "test/many_cases.zig", how);
     const certificates = b.createModule(.{ .root_source_file = b.path("test/tls/certificates.zig") });
@@ -365,7 +370,8 @@ fn ringsSimulation(
     optimize: std.builtin.Optimize,
     filters: []const []const u8,
 ) *std.Build.Step.Run {
-    const how: Layers.How = .{ .target = target, .optimize = optimize };
+    // With debug information the allocator of tests unwinds the stack for each piece of memory.
+    const how: Layers.How = .{ .target = target, .optimize = optimize, .strip = optimize == .debug };
     const layers: Layers = .create(b, how);
     const abi = onPlatform(b, Layers.layer(b, "src/abi/abi.zig", how), layers, simulated_platform);
     const module = Layers.layer(b, "test/sim/rings/rings_test.zig", how);
