@@ -15,7 +15,7 @@ use Test::More;
 use TestClient qw(get);
 use TestLoad;
 use TestServer;
-use TestTools   qw(content wait_for);
+use TestTools   qw(content free_port wait_for);
 use TestWorkers qw(are_gone children directory is_gone load no_failure pid_in stop_master write_file);
 
 my $dir = directory();
@@ -76,6 +76,9 @@ my %changes = (
         "workers = 4\nreuseport = on\nengine = inline\n",
         "workers = 1\nreuseport = on\nengine = process\n"
     ],
+    'from processes with sockets of their own to a shared one' =>
+        [ "workers = 3\nreuseport = on\nengine = inline\n", "workers = 2\nengine = inline\n" ],
+    'from workers to none' => [ "workers = 2\nengine = inline\n", "workers = 0\nengine = inline\n" ],
     'from processes that share a socket to sockets of their own' =>
         [ "workers = 2\nengine = inline\n", "workers = 2\nreuseport = on\nengine = inline\n" ],
 );
@@ -99,6 +102,26 @@ for my $change (sort keys %changes) {
         ok(stop_master('change.pid'), 'the server stops');
     };
 }
+
+subtest 'an address at which the new program does not listen' => sub {
+    write_file('app.pl', TestLoad::application(1));
+    my @ports  = map { free_port() } 1 .. 2;
+    my @listen = map { "listen = 127.0.0.1:$_\n" } @ports;
+    my $config = write_file('places.conf', "workers = 2\nengine = inline\nstatus = 127.0.0.1:0\n@listen");
+    my $server = TestServer->spawn(
+        $^X, (map { "-I$_" } @INC),
+        'bin/pagi-server', qw(-E production --config),
+        $config, '--pid', "$dir/places.pid", $app
+    );
+    ok($server->wait_for_log(qr{listening on http://127\.0\.0\.1:$ports[1]/}), 'the server runs');
+    is(get($ports[1], '/')->{status}, 200, '... at two ports');
+    write_file('places.conf', "workers = 2\nengine = inline\nstatus = 127.0.0.1:0\n$listen[0]");
+    $server->signal('USR2');
+    is($server->wait,                 0,   'the new program has taken over');
+    is(get($ports[0], '/')->{status}, 200, '... and serves');
+    ok(!IO::Socket::INET->new(PeerAddr => "127.0.0.1:$ports[1]"), '... while no process has the other port');
+    ok(stop_master('places.pid'),                                 'the server stops');
+};
 
 subtest 'in the background, with relative paths' => sub {
     write_file('app.pl', TestLoad::application(1) =~ s{'t/lib'}{'${\getcwd()}/t/lib'}r);

@@ -142,10 +142,11 @@ sub hide_from_forks {
     return;
 }
 
-# In a process that does not serve.
-sub leave_sockets {
-    close $_ for values %HANDLES;
-    %HANDLES = ();
+# In a process that serves no others. The kernel gives connections to each socket that is open, wherever.
+sub leave_others {
+    my ($class, @sockets) = @_;
+    my %kept = map { fileno($_) => 1 } @sockets;
+    close $_ for delete @HANDLES{ grep { !$kept{$_} } keys %HANDLES };
     return;
 }
 
@@ -248,11 +249,11 @@ named.
 
 This one is taken as well, by its number.
 
-=head2 leave_sockets
+=head2 leave_others
 
-    Peregrine::Inherited->leave_sockets;
+    Peregrine::Inherited->leave_others($handle);
 
-Closes all of them, in a process that does not serve but will fork others that do.
+Closes all of them but these, in a process that serves no others.
 
 =head2 close_rest
 

@@ -152,7 +152,7 @@ sub _open_on {
         $chosen ||= $listener->{port};
         $listener->{asked} = $about->{port};
         $listener->{again} = [ $address, $chosen, $v6_only, $args ]
-            if $args->{reuseport} && (!$inherited || $args->{inherited}->is_handover && _is_shared($socket));
+            if $inherited ? $args->{inherited}->is_handover && _is_shared($socket) : $args->{reuseport};
         push @listeners, $listener;
     }
     die $reason || _failure($about, 'the host has no address') if !@listeners;
@@ -166,6 +166,9 @@ sub _is_shared {
     return $value && unpack 'i', $value;
 }
 
+# Whether processes may have sockets of their own: also after a program that had some.
+sub is_spread { return $_[0]{again} ? 1 : 0 }
+
 # Opens another socket at the same address, for another process.
 sub open_for {
     my ($self, $process, $inherited_only) = @_;
@@ -173,7 +176,7 @@ sub open_for {
     return if $process == 1 || !$again || $self->{others}{$process};
     my ($address, $port, $v6_only, $args) = @$again;
     my $inherited = _inherited($args, Peregrine::Inherited::with_port($address->{addr}, $port));
-    return if !$inherited && $inherited_only;
+    return if !$inherited && ($inherited_only || !$args->{reuseport});
     return
         $self->{others}{$process} =
            $inherited
@@ -361,11 +364,11 @@ The addresses at which L</open_all> would listen, as far as that can be known wi
 objects without a C<socket>, with the port that was asked for. For a place at which it could not listen
 there is an object with C<place> and C<problem>, which is like the exception of L</open_all>.
 
-=head2 open_for
+=head2 open_for, is_spread
 
     $listener->open_for(2);
 
-See L<Peregrine::Listeners/open_for>.
+See L<Peregrine::Listeners/open_for> and L<Peregrine::Listeners/are_spread>.
 
 =head2 sockets_for, leave_sockets, with_socket
 

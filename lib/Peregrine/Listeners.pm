@@ -63,6 +63,10 @@ sub open {
 sub is_open { return $_[0]{opened} ? 1                  : 0 }
 sub all     { return $_[0]{opened} ? @{ $_[0]{opened} } : () }
 
+sub are_spread {
+    return scalar grep { $_->is_spread } $_[0]->all;
+}
+
 sub open_for {
     my ($self, $process) = @_;
     $_->open_for($process) for $self->all;
@@ -71,7 +75,13 @@ sub open_for {
 
 sub keep_for {
     my ($self, @which) = @_;
-    return $self->_keep($self->sockets_for(@which));
+    $self->_keep($self->sockets_for(@which));
+    return $self->leave_others;
+}
+
+sub leave_others {
+    my ($self) = @_;
+    return Peregrine::Inherited->leave_others(map { $_->{socket} } $self->all);
 }
 
 sub _keep {
@@ -95,7 +105,7 @@ sub sockets_for {
 sub leave_sockets {
     my ($self) = @_;
     $_->leave_sockets for $self->all;
-    Peregrine::Inherited->leave_sockets;
+    Peregrine::Inherited->leave_others;
     return;
 }
 
@@ -284,12 +294,24 @@ the connections that wait there. Dies like L</open>.
 Like L</open_for>, for a number of processes, and for further sockets that a L<Peregrine::Handover>
 has brought.
 
+=head2 are_spread
+
+    say 'each process has sockets of its own' if $listeners->are_spread;
+
+True with C<reuseport>, and after a program that had it.
+
 =head2 keep_for
 
     $listeners->keep_for(2, 4);
 
 In the process with this number, when there are to be so many: closes its copies of all sockets that other
 processes serve. The first process also serves the sockets that were opened for processes beyond the last one.
+
+=head2 leave_others
+
+    $listeners->leave_others;
+
+Closes all inherited sockets but these, in a process that serves no others.
 
 =head2 sockets_for, leave_sockets, adopt
 

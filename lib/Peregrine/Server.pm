@@ -25,6 +25,7 @@ use Peregrine::Server::Monitor;
 use Peregrine::Server::Placement;
 use Peregrine::Server::Reload;
 use Peregrine::Server::Supervisor;
+use Peregrine::Server::Takeover;
 use Peregrine::Server::Tracing;
 use Scalar::Util qw(weaken);
 
@@ -273,15 +274,16 @@ sub listen {
     return $starting->on_fail(sub { delete $self->{starting}; $self->ended if !$part->stopping });
 }
 
-# The part says that it serves, `takeover` that an old program may leave.
+# The part says that it serves. `beside`: other Peregrine::Listeners that it has.
 sub serves {
-    my ($self, $takeover) = @_;
+    my ($self, @beside) = @_;
     my @listeners = $self->{listeners}->all;
     my @places    = map { PAGI::Server::Banner->place($_) } @listeners;
     $self->_process->serving('serving on ' . join ', ', @places) if !$self->{ignores_signals};
     $self->{tracing}->serves                                     if $self->{tracing};
-    $takeover->serves                                            if $takeover;
-    $self->{certificates}->serve($self->loop)                    if $self->{certificates};
+    Peregrine::Server::Takeover->serves(%{$self}{qw(log pid_file)},
+        listeners => [ $self->{listeners}, @beside ]);
+    $self->{certificates}->serve($self->loop) if $self->{certificates};
     my ($options, $application) = ($self->options, $self->{application});
     PAGI::Server::TLS->$_($self->{log}, $self->{part}->tls_in_use) for qw(tell_unreadable tell_outdated);
     PAGI::Server::Banner->tell(

@@ -267,7 +267,7 @@ sub _serve {
     $worker->show_busy_in(@{ $self->{busy} })                if $self->{busy};
     $self->{tally}[0]->count($worker, $self->{tally}[1])     if $self->{tally};
     $self->{link}->say(thread => Peregrine::thread_number()) if $self->is_clone;
-    $self->{server}->serves                                  if $self->{server};
+    $self->{server}->serves($monitor->listeners)             if $self->{server};
     return;
 }
 

@@ -198,7 +198,12 @@ sub _each {
 sub _start_status {
     my ($self) = @_;
     weaken(my $weak = $self);
-    my $leave = sub { $weak->{listeners}->close; $weak->_leave_joins; $weak->_leave_hub };
+    my $leave = sub {
+        $weak->{listeners}->close;
+        $_->leave_others for $weak->{monitor}->listeners;
+        $weak->_leave_joins;
+        $weak->_leave_hub;
+    };
     $self->{monitor}->start_process($self->{loop}, $leave);
     return;
 }
@@ -289,7 +294,7 @@ sub _make_master {
     weaken(my $weak = $self);
     weaken($pool);
     # Engines that accept at the same sockets get as many connections each.
-    $self->{spread} = $options->{reuseport} || $joins ? undef : Peregrine::Spread->new;
+    $self->{spread} = $joins || $self->{listeners}->are_spread ? undef : Peregrine::Spread->new;
     return Peregrine::Master->new(
         $self->_master_arguments,
         $pool ? (log => $pool->log, identity => $pool->identity) : (),
@@ -301,8 +306,8 @@ sub _make_master {
         canary_time       => $options->{canary},
         tally             => $self->{figures} ? $self->{figures}->tally($pool ? $pool->group : 0) : undef,
         is_helper         => sub { return !$pool && $weak->{placement}->is_sync(@_) },
-        first_takes_over  => $options->{reuseport}
-            && !$joins,
+        first_takes_over  => !$joins
+            && $self->{listeners}->are_spread,
         limits => {
             rss => $options->{max_worker_rss},
             age => $options->{max_worker_age}
@@ -374,7 +379,7 @@ sub _serving {
     return if $self->{stopping};
     $self->{running} = 1;
     $self->{engine_master}->tell('accept') if $self->{engine_master};
-    $self->{server}->serves($self->{takeover});
+    $self->{server}->serves($self->{monitor}->listeners);
     return;
 }
 

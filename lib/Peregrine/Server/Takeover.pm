@@ -118,13 +118,14 @@ sub cancel {
 
 # ---- In the new program -------------------------------------------------------------------------
 
+# `log`, `pid_file`, `listeners` (a list).
 sub serves {
-    my ($self)   = @_;
+    my ($class, %args) = @_;
     my $handover = Peregrine::Handover->from_environment or return;
-    my $file     = $self->{pid_file};
-    $self->{log}->error("the pid file cannot be written, it names another process: $!")
+    my $file     = $args{pid_file};
+    $args{log}->error("the pid file cannot be written, it names another process: $!")
         if $file && !$file->take_over;
-    $_->own_files for @{ $self->{listeners} };
+    $_->own_files for @{ $args{listeners} };
     $handover->serving;
     my $inherited = Peregrine::Inherited->from_environment;
     $inherited->close_rest(1) if $inherited;
@@ -164,7 +165,7 @@ if that is not told of the new process, it says what to do instead.
 
 =head2 serves
 
-    $takeover->serves;
+    Peregrine::Server::Takeover->serves(log => $log, pid_file => $file, listeners => [$listeners]);
 
 When a server serves: if an old program has started it, that one may leave.
 
