@@ -8,6 +8,7 @@ TREE = os.environ["WALK_TREE"]
 POINTS = """
     engine/src/abi/batch.zig:keepHead engine/src/abi/host.zig:addBody
     engine/src/abi/host.zig:body engine/src/abi/slots.zig:begin engine/src/abi/encoded_event.zig:encodeHead
+    engine/src/abi/encoded_event.zig:encode
     engine/src/abi/ledger.zig:open engine/src/abi/ledger.zig:take engine/src/abi/spoken.zig:encode
     engine/src/protocol/http1/session.zig:planStart engine/src/protocol/http1/session.zig:planBody
     engine/src/protocol/http2/session.zig:start engine/src/protocol/http2/session.zig:planBody

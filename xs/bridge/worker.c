@@ -467,23 +467,6 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
         px_worker_tell(aTHX_ worker, "_requests_reached", NULL, NULL);
 }
 
-static void worker_event(pTHX_ px_worker *worker, const peregrine_event *event) {
-    switch (event->kind) {
-    case PEREGRINE_REQUEST: request(aTHX_ worker, event); break;
-    case PEREGRINE_STOPPED:
-        worker->drained = true;
-        px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
-        break;
-    case PEREGRINE_NOTICE: notice(aTHX_ worker, event); break;
-    case PEREGRINE_LINES: {
-        SV *lines = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
-        px_worker_tell(aTHX_ worker, "_access_lines", lines, NULL);
-        break;
-    }
-    default: exchange_event(aTHX_ worker, event); break;
-    }
-}
-
 /* Ends exchanges that the engine gives up for want of memory before all other requests of the batch: their
  * memory is free when their applications have let go of it. */
 static void end_shed(pTHX_ px_worker *worker) {
@@ -505,7 +488,20 @@ static void run_batch(pTHX_ px_worker *worker) {
         px_busy_begin(worker);
         ENTER;
         SAVETMPS;
-        worker_event(aTHX_ worker, event);
+        switch (event->kind) {
+        case PEREGRINE_REQUEST: request(aTHX_ worker, event); break;
+        case PEREGRINE_STOPPED:
+            worker->drained = true;
+            px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
+            break;
+        case PEREGRINE_NOTICE: notice(aTHX_ worker, event); break;
+        case PEREGRINE_LINES: {
+            SV *lines = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
+            px_worker_tell(aTHX_ worker, "_access_lines", lines, NULL);
+            break;
+        }
+        default: exchange_event(aTHX_ worker, event); break;
+        }
         FREETMPS;
         LEAVE;
         end_shed(aTHX_ worker);

@@ -81,44 +81,45 @@ static void empty_event(pTHX_ const px_worker *worker, SV *event) {
     hv_clear((HV *)hash);
 }
 
-/* A new reference to a Future. Once the peer is gone nothing is done, not even read; and an application
- * that races the end of its peer is told of nothing that it does wrong after that. */
-static SV *answer_to(pTHX_ pagi_exchange *exchange, SV *event) {
-    px_worker *worker = exchange->base.worker;
-    if (is_in_vain(exchange)) return pagi_in_vain(aTHX_ exchange, NULL);
-    const bool live = px_exchange_pin(&exchange->base);
-    const bool was_complete = exchange->response == PAGI_RESPONSE_COMPLETE;
-    const bool had_turn = px_turn_spend(&exchange->base);
-    SV *future = send_event(aTHX_ exchange, event);
-    empty_event(aTHX_ worker, event);
+/* Whether an event did nothing, because its peer is gone by now: then its Future is replaced. */
+static bool was_in_vain(pTHX_ pagi_exchange *exchange, SV **future) {
     const bool left = pagi_exchange_is_left(exchange) && !exchange->app_closed;
     /* `gone`: the engine knows, and the event that tells the application waits for the loop */
     const bool gone = px_exchange_is_lost(&exchange->base);
-    bool in_vain = false;
-    if (left || gone) {
-        SV *failure = NULL;
-        const px_future_state state = px_future_look(aTHX_ worker->cx, future, &failure);
-        /* The failure of this event may only follow from the one before it, which did nothing. */
-        if ((state == PX_FUTURE_FAILED && !exchange->app_closed) || (gone && state == PX_FUTURE_DONE)) {
-            SvREFCNT_dec_NN(future);
-            future = pagi_in_vain(aTHX_ exchange, NULL);
-            in_vain = true;
-        }
-    }
-    /* An event that completes a response waits for no turn: its application usually ends after it. */
-    const bool completes = !was_complete && exchange->response == PAGI_RESPONSE_COMPLETE;
-    if (had_turn && live && !in_vain && !completes) future = not_before_next_turn(aTHX_ exchange, future);
-    px_exchange_note_parked(&exchange->base);
-    px_exchange_unpin(aTHX_ &exchange->base, live);
-    return future;
+    if (!left && !gone) return false;
+    SV *failure = NULL;
+    const px_future_state state = px_future_look(aTHX_ exchange->base.worker->cx, *future, &failure);
+    /* The failure of this event may only follow from the one before it, which did nothing. */
+    const bool follows = state == PX_FUTURE_FAILED && !exchange->app_closed;
+    if (!follows && !(gone && state == PX_FUTURE_DONE)) return false;
+    SvREFCNT_dec_NN(*future);
+    *future = pagi_in_vain(aTHX_ exchange, NULL);
+    return true;
 }
 
-/* $send */
+/* $send. Once the peer is gone nothing is done, not even read; and an application that races the end of its
+ * peer is told of nothing that it does wrong after that. */
 XS_EXTERNAL(pagi_xs_send) {
     dXSARGS;
     pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
     SV *event = items > 0 ? ST(0) : &PL_sv_undef;
-    SV *future = sv_2mortal(answer_to(aTHX_ exchange, event));
+    SV *future;
+    if (is_in_vain(exchange)) {
+        future = pagi_in_vain(aTHX_ exchange, NULL);
+    } else {
+        const bool live = px_exchange_pin(&exchange->base);
+        const bool was_complete = exchange->response == PAGI_RESPONSE_COMPLETE;
+        const bool had_turn = px_turn_spend(&exchange->base);
+        future = send_event(aTHX_ exchange, event);
+        empty_event(aTHX_ exchange->base.worker, event);
+        const bool in_vain = was_in_vain(aTHX_ exchange, &future);
+        /* An event that completes a response waits for no turn: its application usually ends after it. */
+        const bool completes = !was_complete && exchange->response == PAGI_RESPONSE_COMPLETE;
+        if (had_turn && live && !in_vain && !completes) future = not_before_next_turn(aTHX_ exchange, future);
+        px_exchange_note_parked(&exchange->base);
+        px_exchange_unpin(aTHX_ &exchange->base, live);
+    }
+    sv_2mortal(future);
     SPAGAIN;
     EXTEND(SP, 1);
     ST(0) = future;

@@ -40,8 +40,9 @@ comptime {
     }
 }
 
-/// A place of bytes outside a ring.
-pub const Place = union(enum) { annex: u64, depot: u64 };
+/// The place of an event's run of bytes: within the encoded event, in a message behind it, or outside the
+/// ring.
+pub const Place = union(enum) { here, follows, annex: u64, depot: u64 };
 
 /// The reader's view of the memory that holds such bytes. One that there is not is empty.
 pub const Beside = struct {
@@ -98,7 +99,7 @@ pub fn size(event: *const Event, tls: []const u8) usize {
     return @sizeOf(Head) + requestSize(event, tls) + event.len;
 }
 
-/// The number of bytes that `encodeApart` writes.
+/// The number of bytes that `encode` writes for an event whose run of bytes lies in the annex or the depot.
 pub fn sizeApart(event: *const Event, tls: []const u8) usize {
     return @sizeOf(Head) + requestSize(event, tls) + @sizeOf(u64);
 }
@@ -110,27 +111,16 @@ fn requestSize(event: *const Event, tls: []const u8) usize {
         std.mem.len(request.local) + 2 + tls.len;
 }
 
-/// Writes an event into `out`, which has exactly `size` bytes. Its `user` stays behind: that is the reader's.
-pub fn encode(event: *const Event, tls: []const u8, out: []u8) void {
-    encodeHead(event, tls, 0, out[0 .. out.len - event.len]);
-    @memcpy(out[out.len - event.len ..], event.bytes[0..event.len]);
-}
-
-/// Like `encode`, for an event whose bytes lie in the annex or the depot.
-pub fn encodeApart(event: *const Event, tls: []const u8, place: Place, out: []u8) void {
-    const head, const end = .{ out[0 .. out.len - @sizeOf(u64)], out[out.len - @sizeOf(u64) ..] };
-    const flag: u16, const offset = switch (place) {
-        .annex => |offset| .{ Head.in_annex, offset },
-        .depot => |offset| .{ Head.in_depot, offset },
-    };
-    encodeHead(event, tls, flag, head);
-    @memcpy(end, std.mem.asBytes(&offset));
-}
-
-/// Like `encode`, without the run of bytes at the end: `out` has that many bytes less. `flag`: the place of
-/// the run, or 0 if it follows.
-pub fn encodeHead(event: *const Event, tls: []const u8, flag: u16, out: []u8) void {
+/// Writes an event into `out`, which has exactly as many bytes: `size` or `sizeApart`, or `size` without the
+/// run of bytes at the end. Its `user` stays behind: that is the reader's.
+pub fn encode(event: *const Event, tls: []const u8, place: Place, out: []u8) void {
     var rest = out;
+    const flag: u16, const run = switch (place) {
+        .here => .{ 0, event.bytes[0..event.len] },
+        .follows => .{ 0, "" },
+        .annex => |*offset| .{ Head.in_annex, std.mem.asBytes(offset) },
+        .depot => |*offset| .{ Head.in_depot, std.mem.asBytes(offset) },
+    };
     assert(event.flags & Head.elsewhere == 0);
     put(&rest, std.mem.asBytes(&Head{
         .kind = @backingInt(event.kind),
@@ -138,10 +128,11 @@ pub fn encodeHead(event: *const Event, tls: []const u8, flag: u16, out: []u8) vo
         .code = event.code,
         .ticket = event.ticket,
         .reason = event.reason,
-        .request_bytes = @intCast(out.len - @sizeOf(Head)),
+        .request_bytes = @intCast(out.len - run.len - @sizeOf(Head)),
         .len = event.len,
     }));
     if (event.request) |request| putRequest(&rest, request, tls);
+    put(&rest, run);
     assert(rest.len == 0); // so `out` had as many bytes as `size` says
 }
 
@@ -304,7 +295,7 @@ fn sampleOf(kind: types.Kind) Event {
 fn encodedSample(event: *const Event) ![]align(ring.alignment) u8 {
     const tls = if (event.request == null) "" else "facts";
     const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), size(event, tls));
-    encode(event, tls, bytes);
+    encode(event, tls, .here, bytes);
     return bytes;
 }
 
@@ -364,7 +355,7 @@ test "bytes elsewhere are found where they are, and not beyond" {
     const bytes = out[0..sizeApart(&event, "")];
     var request: Request = undefined;
     inline for (.{ "annex", "depot" }) |name| {
-        encodeApart(&event, "", @unionInit(Place, name, 100), bytes);
+        encode(&event, "", @unionInit(Place, name, 100), bytes);
         var beside: Beside = .none;
         try testing.expectError(error.Malformed, decode(bytes, beside, &request));
         @field(beside, name) = .{ .memory = memory };
@@ -372,7 +363,7 @@ test "bytes elsewhere are found where they are, and not beyond" {
         try testing.expectEqualStrings("content", found.bytes[0..found.len]);
         try testing.expectEqual(event.flags, found.flags);
         for ([_]u64{ 4090, 5000, std.math.maxInt(u64) }) |offset| {
-            encodeApart(&event, "", @unionInit(Place, name, offset), bytes);
+            encode(&event, "", @unionInit(Place, name, offset), bytes);
             try testing.expectError(error.Malformed, decode(bytes, beside, &request));
         }
     }

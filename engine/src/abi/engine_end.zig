@@ -442,7 +442,7 @@ pub const EngineEnd = struct {
             .records => return end.putLarge(event, tls, len),
         }
         const space = try end.events.reserve(len) orelse return false;
-        encoded_event.encode(event, tls, space);
+        encoded_event.encode(event, tls, .here, space);
         end.events.commit(.whole);
         end.notePlace(event);
         return true;
@@ -484,7 +484,7 @@ pub const EngineEnd = struct {
             .{ .depot = end.placeInDepot(event).? }
         else
             .{ .annex = end.events_annex.put(event.bytes[0..event.len]) };
-        encoded_event.encodeApart(event, tls, place, space);
+        encoded_event.encode(event, tls, place, space);
         end.events.commit(.whole);
         if (way == .annex) end.events_annex.follow(end.events.at);
         end.notePlace(event);
@@ -505,7 +505,7 @@ pub const EngineEnd = struct {
         if (end.large == null) {
             // Without memory the next round tries again.
             const head = end.gpa.alloc(u8, len - event.len) catch return false;
-            encoded_event.encodeHead(event, tls, 0, head);
+            encoded_event.encode(event, tls, .follows, head);
             end.large = .{ .head = head, .sent = 0 };
         }
         const large = &end.large.?;
@@ -609,18 +609,24 @@ pub const EngineEnd = struct {
             const head = end.held.bytes[0..end.held.len];
             end.held.len = 0;
             if (spoken.isContent(message)) return end.obeyBoth(head, end.own(message, shared));
-            try end.obey(head);
+            var said = try spoken.decode(end.gpa, head, end.commands_annex, &end.fields);
+            try end.take(&said);
         }
         if (message.len == spoken.release.len) return;
         // Only the head of content is looked at twice, and another thread does not change it.
         const is_ours = end.other == .thread and spoken.isContent(message);
-        if (!shared or is_ours) return end.obey(message);
-        const bytes = end.private[0..message.len];
-        @memcpy(bytes, message);
-        if (!spoken.isHeld(bytes)) return end.obey(bytes);
-        std.mem.swap([]align(ring.alignment) u8, &end.private, &end.held.bytes);
-        end.held.len = bytes.len;
-        assert(end.held.len > 0 and end.held.len <= end.held.bytes.len);
+        var bytes = message;
+        if (shared and !is_ours) {
+            bytes = end.copied(message);
+            if (spoken.isHeld(bytes)) {
+                std.mem.swap([]align(ring.alignment) u8, &end.private, &end.held.bytes);
+                end.held.len = bytes.len;
+                assert(end.held.len > 0 and end.held.len <= end.held.bytes.len);
+                return;
+            }
+        }
+        var said = try spoken.decode(end.gpa, bytes, end.commands_annex, &end.fields);
+        return end.take(&said);
     }
 
     /// The message itself, or a copy of it where another process could change it while it is read.
@@ -629,15 +635,12 @@ pub const EngineEnd = struct {
         message: []align(ring.alignment) const u8,
         shared: bool,
     ) []align(ring.alignment) const u8 {
-        if (!shared or end.other == .thread) return message;
-        @memcpy(end.private[0..message.len], message);
-        return end.private[0..message.len];
+        return if (!shared or end.other == .thread) message else end.copied(message);
     }
 
-    fn obey(end: *EngineEnd, bytes: []align(ring.alignment) const u8) error{ Malformed, OutOfMemory }!void {
-        assert(end.held.len == 0);
-        var said = try spoken.decode(end.gpa, bytes, end.commands_annex, &end.fields);
-        return end.take(&said);
+    fn copied(end: *EngineEnd, message: []const u8) []align(ring.alignment) const u8 {
+        @memcpy(end.private[0..message.len], message);
+        return end.private[0..message.len];
     }
 
     /// Does a command, if it is allowed. A command of another process may be about any exchange, and bring
@@ -738,7 +741,17 @@ pub const EngineEnd = struct {
         const worker = end.worker;
         const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
         const exchange = worker.commanded(ticket, said.command) orelse return dropDescriptor(&said.command);
-        const outcome = end.outcomeOf(exchange, &said.command) catch |err| {
+        const outcome = (if (end.borrow(&said.command)) |held|
+            end.applyHeld(exchange, &said.command, held)
+        else switch (said.command) {
+            .file => end.writeFile(exchange, &said.command),
+            .relay => relay: {
+                // Without a relay the application reads the end of its stream, and answers or does not.
+                _ = worker.applyTo(exchange, said.command) catch dropDescriptor(&said.command);
+                break :relay peregrine.Outcome.accepted;
+            },
+            else => worker.applyTo(exchange, said.command),
+        }) catch |err| {
             dropDescriptor(&said.command);
             return end.fail(ticket, err);
         };
@@ -754,36 +767,25 @@ pub const EngineEnd = struct {
         if (said.awaits) end.answerWait(said, outcome, left);
     }
 
-    fn outcomeOf(
+    /// Content of a command that lies in the annex, and stays there until it was sent; null: there is none.
+    fn borrow(end: *EngineEnd, command: *const peregrine.Command) ?peregrine.Held {
+        return switch (command.*) {
+            .start => |start| end.borrowed.borrow(start.body),
+            .body => |body| end.borrowed.borrow(body.bytes),
+            else => null,
+        };
+    }
+
+    /// Does a command whose content was borrowed.
+    fn applyHeld(
         end: *EngineEnd,
         exchange: *peregrine.Exchange,
         command: *const peregrine.Command,
+        held: peregrine.Held,
     ) EngineWorker.CommandError!peregrine.Outcome {
-        return switch (command.*) {
-            // The application's end has opened it for us, and has seen how long it is.
-            .file => |file| {
-                if (file.fd < 0) return error.DescriptorsExhausted;
-                // To read from a pipe or a socket could make the engine wait. To ask for the size could, too,
-                // where storage is slow: there the thread that reads the file finds out.
-                if (end.other == .peer and !file.is_slow) _ = try io.file.size(file.fd);
-                trace.command(exchange, command.*);
-                return end.worker.write(exchange, .{ .file = .{
-                    .fd = file.fd,
-                    .offset = file.offset,
-                    .len = file.length.?,
-                    .asks = file.is_slow,
-                    .was_slow = file.is_slow,
-                } }, .{ .last = true });
-            },
-            .relay => {
-                // Without a relay the application reads the end of its stream, and answers or does not.
-                _ = end.worker.applyTo(exchange, command.*) catch dropDescriptor(command);
-                return .accepted;
-            },
+        errdefer held.release(held.holder);
+        switch (command.*) {
             .start => |start| {
-                const held = end.borrowed.borrow(start.body) orelse
-                    return end.worker.applyTo(exchange, command.*);
-                errdefer held.release(held.holder);
                 var head = start;
                 head.body = "";
                 head.end = false;
@@ -798,9 +800,6 @@ pub const EngineEnd = struct {
                 return end.worker.write(left, .{ .held = held }, .{ .last = start.end });
             },
             .body => |body| {
-                const held = end.borrowed.borrow(body.bytes) orelse
-                    return end.worker.applyTo(exchange, command.*);
-                errdefer held.release(held.holder);
                 trace.command(exchange, command.*);
                 const place: peregrine.Exchange.Place = .{
                     .last = body.last,
@@ -808,8 +807,29 @@ pub const EngineEnd = struct {
                 };
                 return end.worker.write(exchange, .{ .held = held }, place);
             },
-            else => end.worker.applyTo(exchange, command.*),
-        };
+            else => unreachable, // no other command has content that is borrowed
+        }
+    }
+
+    /// Sends a file, which the application's end has opened for the engine, and seen how long it is.
+    fn writeFile(
+        end: *EngineEnd,
+        exchange: *peregrine.Exchange,
+        command: *const peregrine.Command,
+    ) EngineWorker.CommandError!peregrine.Outcome {
+        const file = command.file;
+        if (file.fd < 0) return error.DescriptorsExhausted;
+        // To read from a pipe or a socket could make the engine wait. To ask for the size could, too, where
+        // storage is slow: there the thread that reads the file finds out.
+        if (end.other == .peer and !file.is_slow) _ = try io.file.size(file.fd);
+        trace.command(exchange, command.*);
+        return end.worker.write(exchange, .{ .file = .{
+            .fd = file.fd,
+            .offset = file.offset,
+            .len = file.length.?,
+            .asks = file.is_slow,
+            .was_slow = file.is_slow,
+        } }, .{ .last = true });
     }
 
     fn dropDescriptor(command: *const peregrine.Command) void {

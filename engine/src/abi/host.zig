@@ -270,25 +270,8 @@ pub const Host = struct {
         };
         host.keepRoom(worker) catch return turnAway(worker, exchange);
         if (host.link) |link| link.slots.begin(@backingInt(exchange.ticket), outputOf(exchange));
-        const batch = host.filling();
-        const local = worker.localText(exchange.lane);
-        const event = addRequest(batch, worker, exchange, head, local, host.ends) catch
-            return turnAway(worker, exchange);
-        if (host.link == null) return;
-        addFacts(batch, exchange, event) catch {
-            batch.cancel();
+        addRequest(host.filling(), worker, exchange, head, host.ends, host.link != null) catch
             turnAway(worker, exchange);
-        };
-    }
-
-    /// Adds the facts of an exchange's TLS connection to its request: an application behind a ring pair
-    /// cannot ask for them.
-    pub fn addFacts(batch: *Batch, exchange: *Exchange, event: *const types.Event) error{OutOfMemory}!void {
-        const tunnel = exchange.lane.tls() orelse return;
-        var chain: std.ArrayList(types.Text) = .empty;
-        const arena = batch.arena.allocator();
-        const info = try tls_facts.infoOf(tunnel, arena, &chain);
-        Batch.keepFacts(@constCast(event.request.?), try tls_facts.encode(arena, &info));
     }
 
     /// Makes room for the events of all ends: C hears of the end of each exchange that it has heard of, even
@@ -321,20 +304,23 @@ pub const Host = struct {
         worker.abort(exchange);
     }
 
-    /// Adds the event of a request, and leaves room for `reserved` other events. The pointer dies with the
-    /// next event, and `head` may be gone afterwards.
+    /// Adds the event of a request, and leaves room for `reserved` other events. `head` may be gone
+    /// afterwards. `tells_tls`: with the facts of its TLS connection, for which an application behind a ring
+    /// pair cannot ask.
     pub fn addRequest(
         batch: *Batch,
         worker: anytype,
         exchange: *Exchange,
         head: *const peregrine.Head,
-        local: []const u8,
         reserved: usize,
-    ) error{OutOfMemory}!*types.Event {
+        tells_tls: bool,
+    ) error{OutOfMemory}!void {
         assert(exchange.isHeard());
+        const local = worker.localText(exchange.lane);
         const kept = try batch.keepHead(head, exchange, &worker.clients.current, local);
         kept.route = exchange.route;
         kept.complete_us = worker.clock.round_us;
+        if (tells_tls) try addFacts(batch, exchange, kept);
         const wants_events = exchange.websocket == null and head.method != .HEAD and
             peregrine.accept.wantsEventStream(head.fields, head.text);
         // The head may lie in the memory that this call gives back.
@@ -347,7 +333,14 @@ pub const Host = struct {
         if (exchange.inputComplete()) event.flags |= types.EventFlag.last;
         if (exchange.websocket != null) event.flags |= types.EventFlag.handshake;
         if (wants_events) event.flags |= types.EventFlag.event_stream;
-        return event;
+    }
+
+    fn addFacts(batch: *Batch, exchange: *Exchange, kept: *types.Request) error{OutOfMemory}!void {
+        const tunnel = exchange.lane.tls() orelse return;
+        var chain: std.ArrayList(types.Text) = .empty;
+        const arena = batch.arena.allocator();
+        const info = try tls_facts.infoOf(tunnel, arena, &chain);
+        Batch.keepFacts(kept, try tls_facts.encode(arena, &info));
     }
 
     /// Becomes PEREGRINE_BODY, together with the pieces before it.

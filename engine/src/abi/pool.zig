@@ -897,19 +897,13 @@ pub const Pool = struct {
     /// A request has come: it waits until the end of the round at least.
     fn request(several: *Interpreters, exchange: *Exchange, head: *const Head) void {
         const pool = of(several);
-        pool.note(exchange, head) catch {
-            unanswered.answer(pool.worker, exchange, 503, "Out of memory.\n");
-        };
-    }
-
-    fn note(pool: *Pool, exchange: *Exchange, head: *const Head) error{OutOfMemory}!void {
         const worker = pool.worker;
-        const offer = try pool.take();
-        errdefer pool.free(offer);
+        const offer = pool.take() catch return lackMemory(worker, exchange);
+        Host.addRequest(&offer.batch, worker, exchange, head, 0, true) catch {
+            pool.free(offer);
+            return lackMemory(worker, exchange);
+        };
         offer.ticket = exchange.ticket;
-        const local = worker.localText(exchange.lane);
-        const event = try Host.addRequest(&offer.batch, worker, exchange, head, local, 0);
-        try Host.addFacts(&offer.batch, exchange, event);
         pool.arrivals += 1;
         offer.arrival = pool.arrivals;
         offer.arrived_at = worker.clock.now;
@@ -920,6 +914,10 @@ pub const Pool = struct {
         const queue = pool.queueFor(offer);
         assert(if (queue.last()) |last| last.arrival < offer.arrival else true);
         queue.append(offer);
+    }
+
+    fn lackMemory(worker: *EngineWorker, exchange: *Exchange) void {
+        unanswered.answer(worker, exchange, 503, "Out of memory.\n");
     }
 
     /// The group of a request's route. A route may name one that was never added.

@@ -10,12 +10,13 @@ const Accept = @import("command.zig").Command.Accept;
 const AccessEntry = @import("access_log.zig").Entry;
 const Agreement = protocol.websocket.deflate.Agreement;
 const Config = @import("config.zig").Config;
-const Content = @import("content.zig").Content;
 const Lane = @import("lane.zig").Lane;
 const Demand = @import("demand.zig").Demand;
 const FileRange = @import("outbox.zig").FileRange;
+const Held = @import("loan.zig").Held;
 const HostWord = @import("host_word.zig").HostWord;
 const Intake = @import("intake.zig").Intake;
+const Loan = @import("loan.zig").Loan;
 const Outbox = @import("outbox.zig").Outbox;
 const Pool = @import("pool.zig").Pool;
 const Repeat = @import("repeat.zig").Repeat;
@@ -376,31 +377,8 @@ pub const Exchange = struct {
         }
     };
 
-    /// Queues a piece of the body. Whether it was taken: files are not where no content is sent. On an error
-    /// nothing has changed.
-    pub inline fn write(exchange: *Exchange, pool: *Pool, content: Content, place: Place) BodyError!bool {
-        switch (content) {
-            .bytes => |bytes| try exchange.copy(pool, bytes, place),
-            .lent => |lent| {
-                var chain: Outbox = .{};
-                try chain.lend(pool, lent.bytes, lent.loan);
-                errdefer chain.cancelLoan(pool);
-                try exchange.take(pool, &chain, lent.bytes.len, place);
-            },
-            .held => |held| {
-                var chain: Outbox = .{};
-                try chain.hold(pool, held);
-                errdefer chain.cancelLoan(pool);
-                try exchange.take(pool, &chain, held.bytes.len, place);
-            },
-            .blocks => |chain| try exchange.take(pool, chain, chain.bytes, place),
-            .file => |range| return exchange.takeFile(pool, range),
-            .parts => |parts| return exchange.takeParts(pool, parts.chain, parts.len),
-        }
-        return true;
-    }
-
-    fn copy(exchange: *Exchange, pool: *Pool, bytes: []const u8, place: Place) BodyError!void {
+    /// Queues a piece of the body. On an error nothing has changed, as after the functions below.
+    pub fn copy(exchange: *Exchange, pool: *Pool, bytes: []const u8, place: Place) BodyError!void {
         const session = &exchange.lane.session;
         const outbox = exchange.out();
         if (bytes.len > Lane.whole_max) {
@@ -422,13 +400,36 @@ pub const Exchange = struct {
         exchange.noteBody(plan, bytes.len, place);
     }
 
+    /// Queues a piece of the body that stays where it is until it was sent.
+    pub fn lend(
+        exchange: *Exchange,
+        pool: *Pool,
+        bytes: []const u8,
+        loan: *Loan,
+        place: Place,
+    ) BodyError!void {
+        var chain: Outbox = .{};
+        try chain.lend(pool, bytes, loan);
+        errdefer chain.cancelLoan(pool);
+        try exchange.take(pool, &chain, bytes.len, place);
+    }
+
+    /// Like `lend`, for bytes whose holder is told when they were sent.
+    pub fn hold(exchange: *Exchange, pool: *Pool, held: Held, place: Place) BodyError!void {
+        var chain: Outbox = .{};
+        try chain.hold(pool, held);
+        errdefer chain.cancelLoan(pool);
+        try exchange.take(pool, &chain, held.bytes.len, place);
+    }
+
     /// Queues blocks, which stand for `len` bytes of body, unless no content is sent. The chain is empty
     /// afterwards.
-    fn take(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: usize, place: Place) BodyError!void {
+    pub fn take(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: usize, place: Place) BodyError!void {
         if (!try exchange.around(pool, chain, len, place)) chain.deinit(pool);
     }
 
-    fn takeFile(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!bool {
+    /// Queues a file as the rest of the body. Whether it was taken: not where no content is sent.
+    pub fn takeFile(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!bool {
         var chain: Outbox = .{};
         try chain.appendFile(pool, range);
         // The caller keeps its descriptor.
@@ -438,8 +439,9 @@ pub const Exchange = struct {
         return taken;
     }
 
-    /// The chain keeps its blocks if no content is sent, and is empty otherwise.
-    fn takeParts(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64) BodyError!bool {
+    /// Like `takeFile`, for bytes and files. The chain keeps its blocks if no content is sent, and is empty
+    /// otherwise.
+    pub fn takeParts(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64) BodyError!bool {
         const taken = try exchange.around(pool, chain, len, .{ .last = true });
         if (taken) exchange.response = .complete_with_file;
         return taken;

@@ -443,9 +443,9 @@ fn answer(transport: *Transport, lane: *Lane, pool: *Pool) ![]const u8 {
     lane.phase = .{ .exchange = &exchange };
     try testing.expect(!lane.session.responseStarted());
     try exchange.start(pool, .{ .status = 200, .body = "h" }, &@as([29]u8, @splat('d')));
-    try testing.expect(try exchange.write(pool, .{ .bytes = "i" }, .{ .last = true }));
+    try exchange.copy(pool, "i", .{ .last = true });
     try testing.expectEqual(2, exchange.body_bytes);
-    try testing.expectError(error.OutOfOrder, exchange.write(pool, .{ .bytes = "more" }, .{}));
+    try testing.expectError(error.OutOfOrder, exchange.copy(pool, "more", .{}));
     lane.invariants();
     try testing.expectEqual(lane.session.conclude() == .close, lane.isStream());
     lane.phase = if (lane.isStream()) .closing else .{ .idle = .{ .since = 0 } };

@@ -150,17 +150,38 @@ pub fn Input(comptime W: type) type {
         }
 
         /// Offers content of a request to its exchange; the number of bytes that were taken. A body is taken
-        /// whole. A WebSocket stops where its host has to have its turn first.
+        /// whole.
         pub fn giveContent(w: *W, lane: *Lane, content: []u8, turn: i64) usize {
-            if (lane.websocket() == null) {
-                if (content.len == 0 or !lane.wantsInput()) return 0;
-                if (lane.isStream() and isOver(w, turn)) {
-                    w.waiting.yield(lane);
-                    return 0;
-                }
-                bodyPiece(w, lane, content);
-                return content.len;
+            if (lane.websocket() != null) return giveMessages(w, lane, content, turn);
+            if (content.len == 0 or !lane.wantsInput()) return 0;
+            if (lane.isStream() and isOver(w, turn)) {
+                w.waiting.yield(lane);
+                return 0;
             }
+            switch (lane.phase) {
+                .exchange => |exchange| {
+                    exchange.input.wanted.progress(content.len, w.config.body_rate_min, w.clock.now);
+                    exchange.active_at = w.clock.now;
+                    exchange.delivered = true;
+                    exchange.given_bytes += content.len;
+                    trace.content(exchange, .body, content.len);
+                    w.budget.charge(Budget.piece_bytes + content.len);
+                    if (W.intakeOf(exchange)) |intake| {
+                        gathering_part.gatherPiece(w, lane, exchange, intake, content);
+                    } else w.host.body(w, exchange, content);
+                },
+                .draining => |*draining| if (content.len > draining.bytes_left) {
+                    beginClosing(w, lane);
+                } else {
+                    draining.bytes_left -= content.len;
+                },
+                .idle, .head, .closing => unreachable,
+            }
+            return content.len;
+        }
+
+        /// Like `giveContent`, for a WebSocket, which stops where its host has to have its turn first.
+        fn giveMessages(w: *W, lane: *Lane, content: []u8, turn: i64) usize {
             var taken: usize = 0;
             while (lane.wantsInput()) {
                 if (isOver(w, turn) and (taken < content.len or lane.holdsMessage())) {
@@ -237,28 +258,6 @@ pub fn Input(comptime W: type) type {
         fn mayBringHttps(w: *const W, lane: *Lane) bool {
             return lane.transport.tunnel != null or lane.transport.trusted or
                 w.listeners.items[lane.transport.listener].proxies != null;
-        }
-
-        fn bodyPiece(w: *W, lane: *Lane, piece: []const u8) void {
-            switch (lane.phase) {
-                .exchange => |exchange| {
-                    exchange.input.wanted.progress(piece.len, w.config.body_rate_min, w.clock.now);
-                    exchange.active_at = w.clock.now;
-                    exchange.delivered = true;
-                    exchange.given_bytes += piece.len;
-                    trace.content(exchange, .body, piece.len);
-                    w.budget.charge(Budget.piece_bytes + piece.len);
-                    if (W.intakeOf(exchange)) |intake| {
-                        return gathering_part.gatherPiece(w, lane, exchange, intake, piece);
-                    }
-                    w.host.body(w, exchange, piece);
-                },
-                .draining => |*draining| {
-                    if (piece.len > draining.bytes_left) return beginClosing(w, lane);
-                    draining.bytes_left -= piece.len;
-                },
-                .idle, .head, .closing => unreachable,
-            }
         }
 
         /// A trailer section has come, which is in `w.head`.

@@ -69,12 +69,15 @@ pub fn Output(comptime W: type) type {
             place: Exchange.Place,
         ) exchange_file.BodyError!Outcome {
             switch (content) {
-                .bytes, .lent, .held, .blocks => _ = try exchange.write(&w.pool, content, place),
+                .bytes => |bytes| try exchange.copy(&w.pool, bytes, place),
+                .lent => |lent| try exchange.lend(&w.pool, lent.bytes, lent.loan, place),
+                .held => |held| try exchange.hold(&w.pool, held, place),
+                .blocks => |chain| try exchange.take(&w.pool, chain, chain.bytes, place),
                 .file => |range| try writeFile(w, exchange, range),
                 .parts => |parts| {
                     const asks = parts.len > w.config.file_loop_bytes_max or parts.chain.isAsking();
                     parts.chain.setAsking(asks);
-                    const taken = try exchange.write(&w.pool, content, place);
+                    const taken = try exchange.takeParts(&w.pool, parts.chain, parts.len);
                     if (taken and asks) streams_part.withhold(w, exchange, parts.len);
                     if (!taken) w.dropOutput(parts.chain);
                 },
@@ -86,7 +89,7 @@ pub fn Output(comptime W: type) type {
             assert(range.fd >= 0 and !range.reading);
             var asking = range;
             asking.asks = range.asks or range.len > w.config.file_loop_bytes_max;
-            const taken = try exchange.write(&w.pool, .{ .file = asking }, .{ .last = true });
+            const taken = try exchange.takeFile(&w.pool, asking);
             if (!taken) return io_layer.file.close(range.fd);
             if (asking.asks) streams_part.withhold(w, exchange, range.len);
         }
@@ -309,11 +312,6 @@ pub fn Output(comptime W: type) type {
         /// Hands framed output to the kernel, over TLS if the transport speaks it.
         pub fn sendFramed(w: *W, transport: *Transport) bool {
             if (transport.tunnel) |tunnel| return secure_part.send(w, transport, tunnel);
-            return sendPlain(w, transport);
-        }
-
-        /// Hands framed output to the kernel as it is.
-        pub fn sendPlain(w: *W, transport: *Transport) bool {
             // Nearly every response is one block: no need to gather slices.
             const bytes = transport.out.queue.only() orelse return sendBlocks(w, transport);
             if (bytes.len > w.share.left(&transport.turn)) return sendBlocks(w, transport);
@@ -327,8 +325,8 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        /// Like `sendPlain`, for any number of blocks, and for files.
-        fn sendBlocks(w: *W, transport: *Transport) bool {
+        /// Hands framed output to the kernel as it is: any number of blocks, and files.
+        pub fn sendBlocks(w: *W, transport: *Transport) bool {
             const outbox = &transport.out.queue;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;

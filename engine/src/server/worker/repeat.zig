@@ -27,7 +27,7 @@ pub fn Repeating(comptime W: type) type {
             const repeat = exchange.repeat.?;
             repeat.turn(w.clock.now);
             if (lane.out.state == .open) {
-                _ = exchange.write(&w.pool, .{ .bytes = repeat.bytes() }, .{}) catch
+                exchange.copy(&w.pool, repeat.bytes(), .{}) catch
                     return w.fail(lane, .server_error);
                 if (!w.send(lane)) return;
             }

@@ -214,7 +214,7 @@ pub fn Secure(comptime W: type) type {
 
         // ---- Out
 
-        /// Like `sendPlain`, sealing on the way.
+        /// Like `sendFramed`, sealing on the way.
         pub fn send(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
             assert(transport.tunnel == tunnel);
             if (tunnel.session.isSealedByKernel()) return sendThroughKernel(w, transport, tunnel);
@@ -304,7 +304,7 @@ pub fn Secure(comptime W: type) type {
                 transport.out.state = .open;
                 return true;
             }
-            if (!output_part.sendPlain(w, transport)) return false;
+            if (!output_part.sendBlocks(w, transport)) return false;
             if (transport.out.state != .open or transport.phase != .closing or tunnel.silent) return true;
             tunnel.silent = true;
             var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };

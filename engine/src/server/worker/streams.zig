@@ -176,7 +176,10 @@ pub fn Streams(comptime W: type) type {
                     .control => if (!sayControl(w, transport, multiplex)) return unread.len,
                     .places => grow(w, multiplex) catch {}, // without memory for places the stream is refused
                     .request => beginRequest(w, transport, multiplex, step.stream),
-                    .body => |piece| hand(w, multiplex, step.stream, piece),
+                    .body => |piece| if (streamOf(w, session.ownerOf(step.stream))) |stream|
+                        pumpStream(w, stream, @constCast(piece))
+                    else
+                        session.release(step.stream, @intCast(piece.len)),
                     .trailers => noteEnd(w, multiplex, step.stream, true),
                     .end => noteEnd(w, multiplex, step.stream, false),
                     .refused => |refusal| refuse(w, transport, multiplex, step.stream, refusal),
@@ -221,13 +224,6 @@ pub fn Streams(comptime W: type) type {
 
         fn streamOf(w: *W, owner: u64) ?*Stream {
             return if (owner == 0) null else w.open_streams.get(@fromBackingInt(owner));
-        }
-
-        /// Content of a stream has come.
-        fn hand(w: *W, multiplex: *Multiplex, id: StreamId, piece: []const u8) void {
-            const stream = streamOf(w, multiplex.session.ownerOf(id)) orelse
-                return multiplex.session.release(id, @intCast(piece.len));
-            pumpStream(w, stream, @constCast(piece));
         }
 
         /// No more content follows. A trailer section in `w.head` is told when the content is.

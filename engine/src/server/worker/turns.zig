@@ -27,6 +27,7 @@ pub fn Turns(comptime W: type) type {
         }
 
         /// Goes on with lanes that earlier rounds had no room for, in their order, as far as there is room.
+        /// `uncork` follows.
         pub fn serveBacklog(w: *W) void {
             if (w.waiting.backlog.items.len == 0) return;
             w.waiting.beginBacklog();
@@ -37,7 +38,8 @@ pub fn Turns(comptime W: type) type {
                 const lane = w.laneOf(ticket) orelse continue;
                 assert(lane.yielded);
                 lane.yielded = false;
-                go(w, lane, lane.wantsInput());
+                // A lane that is to read no further has at most something to send, which `uncork` does next.
+                if (lane.wantsInput()) w.pump(lane, null) else w.waiting.cork(lane);
             }
             w.waiting.endBacklog(served);
         }
@@ -52,15 +54,11 @@ pub fn Turns(comptime W: type) type {
                 const lane = w.laneOf(ticket) orelse continue;
                 assert(lane.corked);
                 lane.corked = false;
-                go(w, lane, lane.mayGoOn());
+                if (lane.mayGoOn()) {
+                    w.pump(lane, null);
+                } else if (!withhold(w, lane) and w.send(lane)) w.settle(lane);
             }
             w.waiting.end();
-        }
-
-        inline fn go(w: *W, lane: *Lane, reads: bool) void {
-            if (reads) {
-                w.pump(lane, null);
-            } else if (!withhold(w, lane) and w.send(lane)) w.settle(lane);
         }
 
         /// An answer in front of a request that an application elsewhere has to answer waits for that answer:
