@@ -12,7 +12,7 @@ use TestClient qw(get);
 use TestHTTP2;
 use TestServer;
 use TestStream;
-use TestTools   qw(content wait_for);
+use TestTools   qw(content free_port wait_for);
 use TestWorkers qw(children directory is_gone stop_master write_file);
 use TestWebSocket;
 
@@ -73,6 +73,8 @@ async sub {
             push @places, await $scope->{'pagi.topics'}->publish($topic, $i . 'x' x ($size // 0));
         }
     }
+    # A mebibyte, which is 7 as an event.
+    await $scope->{'pagi.topics'}->publish($topic, "\n" x (1 << 20)) if $what eq 'lines';
     my $body = $what eq 'presence'
         ? (await $scope->{'pagi.topics'}->presence($topic))->{count}
         : "@places";
@@ -349,5 +351,42 @@ sub many {
     is $server->stop, 0, 'the server stops';
     return;
 }
+
+# Whether a text comes over a connection.
+sub gets {
+    my ($stream, $text) = @_;
+    my $bytes = '';
+    while (index($bytes, $text) < 0) {
+        $bytes = substr $bytes, -length $text if length $bytes > length $text;
+        sysread $stream->socket, $bytes, 1 << 16, length $bytes or return 0;
+    }
+    return 1;
+}
+
+subtest 'clients that do not read keep entries in memory that the history has lost' => sub {
+    my $status = free_port();
+    my $server = TestServer->command(@process, '--write-timeout', 600, '--status', "127.0.0.1:$status", $app);
+    my $engine = process($server, 'engine');
+    my ($reader) = stream($server, '/stream/other');
+    my $before   = memory_of($engine);
+    my @streams;
+    for (1 .. 40) {
+        push @streams, (stream($server, '/stream/long', receive_buffer => 65536))[0];
+        is get($server->port, '/lines/long')->{status}, 200, 'a long entry, which the newest client is sent';
+    }
+    my $more = memory_of($engine) - $before;
+    cmp_ok $more, '<', 180, sprintf 'not all of them are kept: %.1f MB', $more;
+    is $streams[0]->ending, 'cut', 'the client that is furthest behind is cut';
+    my ($last) = publish($server, 'long', 1);
+    ok gets($streams[-1], $last), 'the one that came last gets its entries';
+    my ($place) = publish($server, 'other', 1);
+    is $reader->message->{id}, $place, 'and so does a client that reads';
+    ok wait_for(sub {
+        my ($count) = get($status, '/metrics')->{body} =~ /^peregrine_topics_readers_cut_total (\d+)$/m;
+        return $count > 10 && $count < 40;
+        }),
+        'the cuts are counted';
+    is $server->stop, 0, 'the server stops';
+};
 
 done_testing;

@@ -553,6 +553,7 @@ pub const Delivery = struct {
 
     /// Sends entries to the exchanges that take some now. True: there is more to do.
     pub fn serve(delivery: *Delivery) bool {
+        delivery.cutSlowest();
         if (delivery.subscribers == 0) return false;
         if (delivery.orphans > 0 and delivery.worker.stopping != .no) delivery.endOrphans();
         delivery.takeEvents();
@@ -565,6 +566,22 @@ pub const Delivery = struct {
             if (delivery.worker.waiting.corked.items.len >= sent_together) delivery.worker.sendCorked();
         }
         return delivery.ready.first != null;
+    }
+
+    /// Cuts the clients that keep the oldest frames from being freed, where there is too much of that.
+    fn cutSlowest(delivery: *Delivery) void {
+        const lingering = &delivery.node.readers.lingering;
+        if (!lingering.isDue()) return;
+        lingering.choose();
+        const count = delivery.worker.cutHolders(isOverdue);
+        delivery.node.tally.events.readers_cut += count;
+        lingering.noteCuts();
+    }
+
+    fn isOverdue(held: *const peregrine.Held) bool {
+        if (held.release != &releaseFrames) return false;
+        const frames: *const Frames = @ptrCast(@alignCast(held.holder));
+        return frames.is_overdue;
     }
 
     /// The exchange may be gone after each thing that it was sent.

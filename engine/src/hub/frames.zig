@@ -3,6 +3,7 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
+const Lingering = @import("lingering.zig").Lingering;
 const Segment = @import("segment.zig").Segment;
 const position = @import("position.zig");
 const frame = protocol.websocket.frame;
@@ -57,6 +58,13 @@ pub const Frames = struct {
     bytes: []u8,
     /// The end of each entry's frame in `bytes`.
     ends: []u32,
+    /// Counts the frames while only connections have them. Null: they are not counted.
+    lingering: ?*Lingering,
+    /// In that list.
+    place: std.DoublyLinkedList.Node = .{},
+    lingers: bool = false,
+    /// The connections that have the frames are to be cut.
+    is_overdue: bool = false,
 
     pub fn retain(frames: *Frames) *Frames {
         frames.references += 1;
@@ -67,10 +75,18 @@ pub const Frames = struct {
     pub fn release(frames: *Frames) void {
         frames.references -= 1;
         if (frames.references > 0) return;
+        if (frames.lingers) if (frames.lingering) |lingering| lingering.remove(frames);
         const gpa = frames.gpa;
         gpa.free(frames.bytes);
         gpa.free(frames.ends);
         gpa.destroy(frames);
+    }
+
+    /// The segment gives its reference back.
+    pub fn part(frames: *Frames) void {
+        assert(!frames.lingers);
+        if (frames.references > 1) if (frames.lingering) |lingering| lingering.add(frames);
+        frames.release();
     }
 
     /// Memory that the frames take, in bytes.
@@ -99,6 +115,8 @@ pub const Framer = struct {
     deflater: ?*Deflater,
     /// Shorter messages are not compressed.
     deflate_bytes_min: u32,
+    /// Counts frames that only connections have.
+    lingering: ?*Lingering = null,
 
     /// Frames a segment that does not change any more.
     pub fn make(
@@ -127,7 +145,13 @@ pub const Framer = struct {
         }
         const frames = try gpa.create(Frames);
         errdefer gpa.destroy(frames);
-        frames.* = .{ .gpa = gpa, .variant = variant, .bytes = try out.toOwnedSlice(), .ends = ends };
+        frames.* = .{
+            .gpa = gpa,
+            .variant = variant,
+            .bytes = try out.toOwnedSlice(),
+            .ends = ends,
+            .lingering = framer.lingering,
+        };
         return frames;
     }
 

@@ -52,6 +52,7 @@ test {
     _ = @import("errands.zig");
     _ = @import("loads.zig");
     _ = @import("tally.zig");
+    _ = @import("lingering.zig");
     _ = @import("redis/simulation_test.zig");
     _ = @import("redis/scripted_test.zig");
     @import("std").testing.refAllDecls(redis);

@@ -47,6 +47,10 @@ pub const histories_bytes_max = 64 << 20;
 /// further readers: four times as much as the hub keeps. All mounts of a server have one engine, which is a
 /// node, and copies stay there when the hub has forgotten its entries for others.
 pub const copies_bytes_max = 256 << 20;
+/// Bytes of frames at one node that connections are still being sent and the copies have lost. Beyond, the
+/// connections that have the oldest are cut: a client that does not read keeps up to 7 MiB (an event of
+/// 1 MiB of empty lines) from being freed until its deadline.
+pub const lingering_bytes_max = 128 << 20;
 /// The cost of an entry beside its bytes.
 pub const entry_bytes = 48;
 /// Bytes of one node that are read before others have their turn.

@@ -7,6 +7,7 @@ const limits = @import("limits.zig");
 const log_file = @import("log.zig");
 const Log = log_file.Log;
 const frames = @import("frames.zig");
+const Lingering = @import("lingering.zig").Lingering;
 const position = @import("position.zig");
 const Position = position.Position;
 const Channel = @import("wire.zig").Channel;
@@ -167,6 +168,8 @@ pub const Readers = struct {
     cost_max: u64 = limits.copies_bytes_max,
     /// Of the mounts that read here. They are all known before there are topics.
     shares: Shares,
+    /// Frames that connections have and the copies have lost.
+    lingering: Lingering = .{},
 
     pub fn init(gpa: std.mem.Allocator, bounds: log_file.Limits) Readers {
         return .{ .gpa = gpa, .bounds = bounds, .shares = .init(gpa) };
@@ -182,6 +185,7 @@ pub const Readers = struct {
         assert(readers.topics.count() == 0);
         readers.topics.deinit(readers.gpa);
         readers.shares.deinit();
+        readers.lingering.deinit();
         readers.* = undefined;
     }
 
@@ -588,7 +592,9 @@ pub const Readers = struct {
         cursor: *log_file.Cursor,
         want: log_file.Want,
     ) error{OutOfMemory}!log_file.Next {
-        const next = try topic.log.?.next(cursor, want, readers.framer);
+        var framer = readers.framer;
+        framer.lingering = &readers.lingering;
+        const next = try topic.log.?.next(cursor, want, framer);
         readers.recount(topic);
         readers.keepWithin();
         return next;

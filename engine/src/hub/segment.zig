@@ -41,7 +41,7 @@ pub const Segment = struct {
 
     pub fn destroy(segment: *Segment, gpa: std.mem.Allocator) void {
         assert(segment.holds == 0);
-        for (segment.frames.items) |frames| frames.release();
+        for (segment.frames.items) |frames| frames.part();
         segment.frames.deinit(gpa);
         segment.entries.deinit(gpa);
         segment.payload.deinit(gpa);
@@ -114,7 +114,7 @@ pub const Segment = struct {
     pub fn dropFrames(segment: *Segment, gpa: std.mem.Allocator) usize {
         assert(segment.holds == 0);
         const size = segment.framedBytes();
-        for (segment.frames.items) |frames| frames.release();
+        for (segment.frames.items) |frames| frames.part();
         segment.frames.clearAndFree(gpa);
         return size;
     }

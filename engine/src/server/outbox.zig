@@ -442,6 +442,16 @@ pub const Outbox = struct {
         }
     };
 
+    /// Whether there are unsent bytes of a holder of which `isMeant` is true.
+    pub fn holdsAny(outbox: *const Outbox, isMeant: *const fn (held: *const Held) bool) bool {
+        var node = outbox.first;
+        while (node) |one| : (node = one.next) switch (one.content) {
+            .held => |*held| if (isMeant(&held.body)) return true,
+            .bytes, .owned, .lent, .part, .file => {},
+        };
+        return false;
+    }
+
     /// Decides of all file ranges whether their storage may be slow.
     pub fn setAsking(outbox: *Outbox, asks: bool) void {
         var node = outbox.first;

@@ -417,6 +417,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const sayRefusal = input.sayRefusal;
         pub const refusedBytes = input.refusedBytes;
         pub const attendMemory = shedding.attend;
+        pub const cutHolders = shedding.cutHolders;
         pub const sayLast = input.sayLast;
         pub const noteAnswer = access_part.noteAnswer;
         pub const noteRefusal = access_part.noteRefusal;

@@ -12,6 +12,7 @@
 const assert = @import("std").debug.assert;
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
+const Held = @import("../loan.zig").Held;
 const Lane = @import("../lane.zig").Lane;
 const Exchange = @import("../exchange.zig").Exchange;
 const holdings = @import("../holdings.zig");
@@ -139,6 +140,23 @@ pub fn Shedding(comptime W: type) type {
                 .stream => |*view| view.session.reset(view.stream, .enhance_your_calm),
             }
             w.sever(lane, .server_error);
+        }
+
+        /// Cuts connections and streams that wait for their peers with held bytes of which `isMeant` is true;
+        /// their number. Nothing of the worker's or a host's may be on the stack.
+        pub fn cutHolders(w: *W, isMeant: *const fn (held: *const Held) bool) u32 {
+            var count: u32 = 0;
+            var lanes = w.lanes();
+            while (lanes.next()) |lane| {
+                if (lane.isClosed() or !holdings.waitsForPeer(lane)) continue;
+                if (!lane.out.queue.holdsAny(isMeant)) continue;
+                // The connection of a trusted proxy has the streams of many clients.
+                const is_whole = lane.wire() == .multiplexed;
+                if (is_whole and lane.transport.trusted) continue;
+                count += 1;
+                if (is_whole) streams_part.calm(w, lane.transport) else cut(w, lane);
+            }
+            return count;
         }
 
         fn endExchange(w: *W, lane: *Lane, exchange: *Exchange) void {
