@@ -120,6 +120,32 @@ sub hang {
     return waitpid($thread, WALL) == $thread ? $thread : undef;
 }
 
+# Sets the limit of descriptors of another process; the limit before.
+sub limit_descriptors {
+    my ($process, $limit) = @_;
+    my ($before) = `prlimit --pid $process --nofile --noheadings --raw --output SOFT 2>&1` =~ /\A(\d+)$/;
+    return $before && !system('prlimit', '--pid', $process, "--nofile=$limit:") ? $before : undef;
+}
+
+subtest 'a hub that has no descriptors left' => sub {
+    my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($server->pid);
+    # Those of nodes have higher numbers; and for the hub to wait for all it has there must be as many.
+    my $least = 8;
+    plan skip_all => 'descriptors have other numbers' if grep { !-l "/proc/$hub/fd/$_" } 0 .. $least - 1;
+    my $before = limit_descriptors($hub, $least);
+    plan skip_all => 'there is no prlimit' if !$before;
+    my $pid = get($server->port, '/pid')->{body};
+    kill KILL => $pid;
+    ok $server->wait_for_log(qr/no descriptor is left for processes that join: \d+ have to try again/),
+        'the log says so';
+    limit_descriptors($hub, $before);
+    ok wait_for(sub {
+        my $facts = JSON::PP::decode_json(get($status, '/status.json')->{body})->{channels};
+        return $facts && $facts->{interpreters} >= 2;
+        }),
+        'a worker joins when there are some';
+};
+
 subtest 'a thread that hangs' => sub {
     plan skip_all => 'ptrace has another number' if $Config{archname} !~ /\Ax86_64/;
     my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($server->pid);

@@ -136,6 +136,17 @@ subtest 'topics' => sub {
         'a position of one server is known at the other one';
 };
 
+subtest 'another program writes to the stream of a topic' => sub {
+    my $position = said($servers[0], '/append/mixed/1');
+    said($servers[0], "/append/mixed/$_") for 2, 3;
+    $redis->ask('XADD', 't66:{mixed}stream', '3-7', 'another', 'program');
+    my $reader = reader($servers[1], 'mixed', $position);
+    like said($servers[0], '/append/mixed/4'), qr/\A[0-9a-f]{12}\./, 'an entry is published behind that';
+    is_deeply until_last($reader, 4), [ 2 .. 4 ], 'a reader gets all entries of the topic';
+    ok $servers[1]->wait_for_log(qr/another program has written them/), 'the log tells of the other one';
+    unlike $servers[1]->log, qr/Redis is away/, 'and of no connection that has ended';
+};
+
 # Publishes numbers; answers those that were acknowledged.
 sub publish_all {
     my ($server, $first, $last) = @_;

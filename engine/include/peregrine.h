@@ -1087,6 +1087,12 @@ int peregrine_hub_file(void);
 uint32_t peregrine_hub_beats(const peregrine_hub *hub);
 /* Why the hub does not reach its Redis, in words; NULL: the hub does, or has none. */
 const char *peregrine_hub_trouble(const peregrine_hub *hub);
+/* How many nodes could not join, because the process had no descriptor left for them. Each of them tries
+ * again. */
+uint32_t peregrine_hub_lacked(const peregrine_hub *hub);
+/* How many entries of streams in Redis the hub has passed over, because no hub has written them. Entries that
+ * are read again are counted again. */
+uint32_t peregrine_hub_foreign(const peregrine_hub *hub);
 /* The fault of a URL of a Redis, in words that are valid until this thread's next call; NULL: there is none.
  * Files for TLS that the URL names are read. */
 const char *peregrine_redis_problem(const char *url, size_t len);

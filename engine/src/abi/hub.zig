@@ -45,6 +45,10 @@ pub const Hub = struct {
     lines: [2]redis_line.Line,
     /// As `peregrine_hub_trouble` tells.
     trouble: std.atomic.Value(?[*:0]const u8) = .init(null),
+    /// Nodes that could not join, because the process has no descriptor left for them.
+    lacked: std.atomic.Value(u32) = .init(0),
+    /// Entries in Redis that were passed over, because no hub has written them.
+    foreign: std.atomic.Value(u32) = .init(0),
 
     pub const Error = error{ OutOfMemory, CannotStartThread, NoDescriptors, NoAddress, BadPrefix };
 
@@ -239,6 +243,7 @@ pub const Hub = struct {
             line.turn(&self.broker, redis, poll.isReady());
         }
         self.trouble.store(redis.troubleText(), .monotonic);
+        self.foreign.store(redis.publisher.foreign, .monotonic);
     }
 
     /// The nodes that ask to join.
@@ -247,7 +252,8 @@ pub const Hub = struct {
         var fds: [1]i32 = undefined;
         for (0..admitted_max) |_| switch (sharing.receive(self.join_socket, &bytes, &fds)) {
             .nothing => return,
-            .lacking => {}, // the node sees the end of its connection, and tries again
+            // The node sees the end of its connection, and tries again.
+            .lacking => _ = self.lacked.fetchAdd(1, .monotonic),
             .ended => if (!polling.isOpen(self.join_socket)) {
                 // All nodes have ended, and so have the processes that could make new ones.
                 self.stops.store(true, .release);
@@ -342,6 +348,14 @@ pub export fn peregrine_hub_file() callconv(.c) c_int {
 
 pub export fn peregrine_hub_trouble(own: *const Hub) callconv(.c) ?[*:0]const u8 {
     return own.trouble.load(.monotonic);
+}
+
+pub export fn peregrine_hub_lacked(own: *const Hub) callconv(.c) u32 {
+    return own.lacked.load(.monotonic);
+}
+
+pub export fn peregrine_hub_foreign(own: *const Hub) callconv(.c) u32 {
+    return own.foreign.load(.monotonic);
 }
 
 /// The words of the last answer of `peregrine_redis_problem` that are not the same for all addresses.

@@ -280,6 +280,7 @@ sub _look {
 # Says once that Redis is away, and once that it is back.
 sub _tell_trouble {
     my ($self, $thread) = @_;
+    $self->_tell_lack($thread);
     my $trouble = $thread->trouble // '';
     my $before  = $self->{trouble} // '';
     return if $trouble eq $before || $trouble eq 'it was not reached yet';
@@ -287,6 +288,20 @@ sub _tell_trouble {
     my $log = $self->{log}->of('hub');
     if   (length $trouble) { $log->error("Redis is away: $trouble") }
     else                   { $log->info('Redis is there again') }
+    return;
+}
+
+# Says how many nodes could not join since the last look; and once that another program writes to streams.
+sub _tell_lack {
+    my ($self, $thread) = @_;
+    my $log    = $self->{log}->of('hub');
+    my $lacked = $thread->lacked;
+    my $more   = $lacked - ($self->{lacked} // 0);
+    $log->error("no descriptor is left for processes that join: $more have to try again") if $more;
+    $self->{lacked} = $lacked;
+    return if $self->{is_foreign} || !$thread->foreign;
+    $self->{is_foreign} = 1;
+    $log->warn('entries of streams in Redis are passed over: another program has written them');
     return;
 }
 

@@ -127,7 +127,12 @@ const Read = struct {
         waiting: u64,
         asked,
         /// The topic's epoch is known; this many entries have come.
-        entries: struct { epoch: position.Epoch, count: u32 },
+        entries: struct {
+            epoch: position.Epoch,
+            count: u32 = 0,
+            /// Entries among them that no hub has written.
+            foreign: u32 = 0,
+        },
         /// Redis has refused a command of the transaction; answers to the others are passed over.
         refused: Failure,
     },
@@ -154,6 +159,8 @@ pub const Publisher = struct {
     reading: ?Read = null,
     /// The next read may begin then.
     read_ms: u64 = 0,
+    /// Entries that were read and that no hub has written.
+    foreign: u32 = 0,
 
     pub fn init(
         gpa: Allocator,
@@ -582,7 +589,7 @@ pub const Publisher = struct {
             return null;
         }
         const epoch = try position.parseHex(value.item(0).?.bytes() orelse return error.Malformed);
-        current.state = .{ .entries = .{ .epoch = epoch, .count = 0 } };
+        current.state = .{ .entries = .{ .epoch = epoch } };
         if (value.item(1).?.isNothing()) return .{ .head = .{ .epoch = epoch, .mark = .origin } };
         const offset = value.item(1).?.bytes() orelse return error.Malformed;
         return .{ .head = .{ .epoch = epoch, .mark = .{
@@ -598,14 +605,24 @@ pub const Publisher = struct {
         switch (current.state) {
             .refused => return null,
             .entries => |*entries| {
-                const placed = keys.parseEntry(value, entries.epoch) catch {
-                    return publisher.drop(.nonsense, moment);
-                };
                 entries.count += 1;
+                // Another program may write to the stream, whose topics are to work all the same.
+                const placed = keys.parseEntry(value, entries.epoch) catch {
+                    entries.foreign += 1;
+                    publisher.foreign +%= 1;
+                    return null;
+                };
                 return .{ .entry = placed };
             },
             .waiting, .asked => return publisher.drop(.nonsense, moment),
         }
+    }
+
+    /// Whether there may be more behind a page. The next page begins with the last entry of this one: a page
+    /// without a further one would be read for ever.
+    fn isFull(publisher: *const Publisher, count: u32, foreign: u32) bool {
+        if (count < publisher.config.history_page) return false;
+        return foreign == 0 or count - foreign > 1;
     }
 
     fn finishRead(publisher: *Publisher) Event {
@@ -613,7 +630,7 @@ pub const Publisher = struct {
         publisher.endRead();
         return switch (state) {
             .refused => |kind| .{ .read_refused = kind },
-            .entries => |entries| .{ .read = .{ .full = entries.count >= publisher.config.history_page } },
+            .entries => |entries| .{ .read = .{ .full = publisher.isFull(entries.count, entries.foreign) } },
             .waiting, .asked => unreachable, // the head has come
         };
     }

@@ -349,10 +349,25 @@ test "a page of history, and pages that are none" {
     _ = scene.say(":0\r\n:1\r\n");
     _ = scene.say("*3\r\n$12\r\n000000000abc\r\n$-1\r\n$-1\r\n");
     try testing.expect(!scene.say("*0\r\n").read.full);
+    // Entries of others are passed over, and a page of them is the last one.
     for ([_][]const u8{
-        "*1\r\n*2\r\n$3\r\n5-1\r\n*0\r\n", "*1\r\n:1\r\n",             "+OK\r\n",
-        "*1\r\n*2\r\n$3\r\n5-0\r\n*0\r\n", "*1\r\n*2\r\n:1\r\n*0\r\n", "*-1\r\n",
-    }) |page| {
+        "*2\r\n$3\r\n5-1\r\n*0\r\n", ":1\r\n", "*2\r\n$3\r\n5-0\r\n*0\r\n", "*2\r\n:1\r\n*0\r\n",
+    }, 1..) |foreign, number| {
+        for ([_]usize{ 0, 1, 2 }) |own| {
+            try scene.publisher.read("room", "", 5, at(scene.now_ms));
+            _ = scene.pass(20);
+            _ = scene.take();
+            _ = scene.say(":0\r\n:1\r\n");
+            _ = scene.say("*3\r\n$12\r\n000000000abc\r\n$1\r\n6\r\n$12\r\n000000000def\r\n");
+            var count: [8]u8 = undefined;
+            const line = try std.fmt.bufPrint(&count, "*{d}\r\n", .{own + 1});
+            try testing.expectEqual(.need_more, std.meta.activeTag(scene.say(line)));
+            for (0..own) |_| try testing.expectEqualStrings("hi", scene.say(entry).entry.bytes);
+            try testing.expectEqual(own > 1, scene.say(foreign).read.full);
+            try testing.expectEqual(3 * (number - 1) + own + 1, scene.publisher.foreign);
+        }
+    }
+    for ([_][]const u8{ "+OK\r\n", "*-1\r\n" }) |page| {
         try scene.publisher.read("room", "", 0, at(scene.now_ms));
         _ = scene.pass(20);
         _ = scene.take();
