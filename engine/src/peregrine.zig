@@ -80,6 +80,8 @@ pub const Start = server.Start;
 pub const Command = server.Command;
 pub const RefusalCause = server.RefusalCause;
 pub const Refused = server.Refused;
+/// Events of which one line a second tells.
+pub const Tally = server.Tally;
 pub const Outcome = server.Outcome;
 pub const encoded = server.encoded;
 /// Records of what happens to exchanges, for a reader in another process.

@@ -138,6 +138,9 @@ pub const ApplicationEnd = struct {
     shed: u32 = 0,
     shed_begun: u32 = 0,
     shed_at: usize = 0,
+    /// Requests that were refused for want of a descriptor, and the line about them in the batch.
+    turned_away: peregrine.Tally = .{},
+    line: [128]u8 = undefined,
 
     const batch_max = peregrine.api_limits.events_per_poll_max;
 
@@ -292,7 +295,7 @@ pub const ApplicationEnd = struct {
     }
 
     /// Answers a request for whose body's file this process has no descriptor. In place of the request C is
-    /// told that there was one.
+    /// told that there was one, at most once a second.
     fn turnAway(end: *ApplicationEnd, introduced: ?Event) ?Event {
         const event = introduced orelse return null;
         assert(event.kind == .request);
@@ -304,8 +307,11 @@ pub const ApplicationEnd = struct {
         } };
         _ = end.answer(event.ticket, &command, 0);
         end.ledger.forget(event.ticket);
-        const text = "A request is refused (503): no descriptor is left for the file of its body";
-        return .{ .kind = .notice, .code = @backingInt(peregrine.Level.err), .bytes = text, .len = text.len };
+        const others = end.turned_away.add(io.micros() / 1000) orelse return null;
+        const format = "A request is refused (503): no descriptor is left for the file of its body{f}";
+        const text = std.fmt.bufPrint(&end.line, format, .{others}) catch unreachable; // there is room
+        const level = @backingInt(peregrine.Level.err);
+        return .{ .kind = .notice, .code = level, .bytes = text.ptr, .len = text.len };
     }
 
     /// Frees the places of the last event's request and bytes, because the event is not for C. A peer can

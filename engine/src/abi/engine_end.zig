@@ -873,13 +873,13 @@ pub const EngineEnd = struct {
             else => {},
         }
         const exchange = end.worker.find(ticket) orelse return;
-        var buffer: [160]u8 = undefined;
-        end.worker.sayOf(
+        var buffer: [200]u8 = undefined;
+        if (end.worker.troubles.commands.add(end.worker.clock.now)) |others| end.worker.sayOf(
             exchange,
             .err,
             &buffer,
-            "the response cannot be sent: {t} - {s}",
-            .{ err, exchange.lane.endWords() },
+            "the response cannot be sent: {t} - {s}{f}",
+            .{ err, exchange.lane.endWords(), others },
         );
         end.worker.fail(exchange.lane, .server_error);
     }

@@ -65,8 +65,9 @@ pub const Interpreter = struct {
         timeout_ms: i32,
     ) JoinError!*Interpreter {
         const met = try introduction.meet(join_socket, takers, timeout_ms);
-        errdefer io.file.close(met.socket);
+        // The engine hears of the end by the socket, so that is closed first.
         errdefer for ([_]i32{ met.waker, met.bell }) |fd| io.file.close(fd);
+        errdefer io.file.close(met.socket);
         errdefer met.memory.close();
         errdefer if (met.depot) |depot| depot.close();
         const self = try gpa.create(Interpreter);

@@ -46,6 +46,9 @@ pub const Error = sharing.Error || error{ VersionDiffers, Refused, TimedOut };
 /// without bound).
 pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
     const ours, const theirs = try sharing.pair();
+    // The engine hears of the end by the socket, so that is closed before what else came.
+    var kept: []const i32 = &.{};
+    errdefer for (kept) |fd| io.file.close(fd);
     errdefer io.file.close(ours);
     {
         defer io.file.close(theirs);
@@ -66,9 +69,8 @@ pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
         .message => |message| message,
     };
     const given = fds[0..message.fd_count];
-    const kept = @min(2, given.len);
-    errdefer for (given[0..kept]) |fd| io.file.close(fd);
-    defer for (given[kept..]) |fd| io.file.close(fd);
+    kept = given[0..@min(2, given.len)];
+    defer for (given[kept.len..]) |fd| io.file.close(fd);
     if (message.len != @sizeOf(Greeting) or answer.layout != Shared.layout) return error.VersionDiffers;
     if (given.len < fds.len - 1) return error.Refused;
     const memory = try opened(sharing.Memory, fds[2], Shared.bytes);

@@ -40,6 +40,7 @@ pub const Content = @import("content.zig").Content;
 pub const Command = @import("command.zig").Command;
 pub const RefusalCause = @import("tally.zig").Cause;
 pub const Refused = @import("tally.zig").Refused;
+pub const Tally = @import("tally.zig").Tally;
 pub const Outcome = @import("command.zig").Outcome;
 pub const encoded = @import("encoded.zig");
 pub const Reason = types.Reason;

@@ -61,6 +61,8 @@ pub const Troubles = struct {
     /// Responses with fields that are the server's to send: an application that does it does it
     /// with every response.
     fields: Tally = .{ .pause_ms = 60_000 },
+    /// Commands of an application that the engine could not carry out, as without a descriptor for a file.
+    commands: Tally = .{},
 };
 
 /// Refused requests and messages, by the limit that they exceed.
