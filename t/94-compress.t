@@ -11,6 +11,7 @@ use PAGI::Server::Compression::Coder;
 use Test::More;
 use TestClient qw(exchange get);
 use TestServer;
+use TestTools qw(content);
 
 my $text   = join '', map { "line $_ of a text that shrinks\n" } 1 .. 2000;
 my $long   = join '', map { chr(32 + $_ * $_ % 90) . ($_ % 70 ? '' : "\n") } 1 .. 900_000;
@@ -236,6 +237,39 @@ subtest 'PAGI: an application that uses one hash for its events' => sub {
         is $got->{header}{'x-sent'}, 'yes', '... and the headers, as they were when they were sent';
     }
     $server->stop;
+};
+
+# Bytes that the process holds more when an application has sent many small pieces behind a large one.
+my $heavy = async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no\n" if $scope->{type} ne 'http';
+    my $held = sub {
+        my ($pages) = (split ' ', content('/proc/self/statm'))[1];
+        return 4096 * $pages;
+    };
+    my $body = sub { return $send->({ type => 'http.response.body', body => $_[0], more => 1 }) };
+    my @type = ('content-type', 'text/plain');
+    await $send->({ type => 'http.response.start', status => 200, headers => [ \@type ] });
+    $body->('x' x 3_000_000);
+    my $before = $held->();
+    $body->("piece $_\n") for 1 .. 20_000;
+    my $more = $held->() - $before;
+    await $send->({ type => 'http.response.body', body => "$more bytes" });
+};
+
+subtest 'PAGI: memory of pieces that wait' => sub {
+    plan skip_all => 'Linux only' if $^O ne 'linux';
+    my %bytes;
+    for my $coding (qw(identity gzip)) {
+        my $server = TestServer->start(app => $heavy, access_log => undef, compress => 1);
+        my $got    = get($server->port, '/', "Accept-Encoding: $coding");
+        my $body   = $coding eq 'gzip' ? gunzip($got->{body}) : $got->{body};
+        ($bytes{$coding}) = $body =~ /piece 19999\npiece 20000\n(\d+) bytes\z/;
+        ok defined $bytes{$coding}, "$coding: all pieces come";
+        $server->stop;
+    }
+    cmp_ok $bytes{gzip}, '<', 4 * $bytes{identity} + 4_000_000,
+        "they take $bytes{gzip} bytes, and $bytes{identity} where nothing is compressed";
 };
 
 subtest 'PSGI' => sub {

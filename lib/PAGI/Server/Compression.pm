@@ -5,6 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use Future;
 use Future::AsyncAwait;
 use List::Util qw(pairs sum0);
 use PAGI::Server::Compression::Coder;
@@ -119,7 +120,7 @@ sub pagi {
         my ($scope, $receive, $send, @more) = @_;
         return $app->(@_) if $scope->{type} ne 'http';
         my $coding = $self->_wanted(_of_scope($scope));
-        my ($start, $coder, $passes, $last);
+        my ($start, $coder, $passes);
         my $say = sub {
             my ($event) = @_;
             return $send->(@_) if $passes || !ref $event || reftype $event ne 'HASH';
@@ -165,30 +166,101 @@ sub pagi {
             return $send->({ %$start, headers => $headers })->then($next);
         };
         # An application need not wait for an event: the next one follows when all of it is sent.
-        my $own = sub {
-            my ($event, @rest) = @_;
-            if ($last && !$last->is_ready) {
-                my $kept = ref $event && reftype $event eq 'HASH' ? {%$event} : $event;
-                $last = $last->then(sub { return $say->($kept, @rest) })->retain;
-                return $last->without_cancel;
-            }
+        my $queue = { say => $say, events => [] };
+        my $own   = sub {
+            return _queue($queue, @_) if _is_busy($queue);
             my $passed = $passes;
             my $sent   = $say->(@_);
             return $sent if $passed || $sent->is_ready;
-            $last = $sent->retain;
-            return $last->without_cancel;
+            $queue->{all_sent} = $sent->new;
+            return _follow($queue, $sent, [])->without_cancel;
         };
         my $done = $app->($scope, $receive, $own, @more);
         return $done if !blessed $done || !$done->can('followed_by');
-        return $done if $done->is_ready && (!$last || $last->is_ready);
+        return $done if $done->is_ready && !_is_busy($queue);
         # Nor need it wait for its last event. The server cuts a response that is not complete when the
         # application has ended, so the application ends here when all of its events are sent.
         return $done->followed_by(sub {
             my ($ended) = @_;
-            return $ended if $ended->is_failed || !$last || $last->is_ready;
-            return $last->without_cancel->followed_by(sub { return $ended });
+            return $ended if $ended->is_failed || !_is_busy($queue);
+            return $queue->{all_sent}->without_cancel->followed_by(sub { return $ended });
         });
     };
+}
+
+# ---- Events that wait for the one before them
+
+# `all_sent` is a Future that is pending while there are some.
+sub _is_busy {
+    my ($queue) = @_;
+    return $queue->{all_sent} && !$queue->{all_sent}->is_ready ? 1 : 0;
+}
+
+# Keeps an event, whose Future it returns. Pieces of a body that wait become one: they take little more memory
+# than their bytes, however many there are.
+sub _queue {
+    my ($queue, $event, @rest) = @_;
+    my $future   = $queue->{all_sent}->new;
+    my $waiting  = $queue->{events}[-1];
+    my $is_piece = !@rest && _is_piece($event);
+    if (   $waiting
+        && $is_piece
+        && $waiting->{is_piece}
+        && $waiting->{event}{more}
+        && length $waiting->{event}{body} < SLICE_BYTES)
+    {
+        $waiting->{event}{body} .= $event->{body};
+        $waiting->{event}{more} = $event->{more};
+        push @{ $waiting->{futures} }, $future;
+        return $future;
+    }
+    my $kept = ref $event && reftype $event eq 'HASH' ? {%$event} : $event;
+    push @{ $queue->{events} },
+        { event => $kept, rest => \@rest, is_piece => $is_piece, futures => [$future] };
+    return $future;
+}
+
+# Whether an event is bytes of a body, and nothing else.
+sub _is_piece {
+    my ($event) = @_;
+    return 0 if !ref $event || reftype $event ne 'HASH' || ($event->{type} // '') ne 'http.response.body';
+    return 0 if grep { !/\A(?:body|more|type)\z/ } keys %$event;
+    return defined $event->{body} && !ref $event->{body} && !utf8::is_utf8($event->{body}) ? 1 : 0;
+}
+
+# Settles Futures when an event has its end; then the next one has its turn. A failure is the failure of all
+# that wait.
+sub _follow {
+    my ($queue, $sent, $futures) = @_;
+    while ($sent->is_ready) {
+        _settle($futures, $sent);
+        if ($sent->is_failed || $sent->is_cancelled) {
+            my @waiting = map { @{ $_->{futures} } } splice @{ $queue->{events} };
+            _settle([ @waiting, $queue->{all_sent} ], $sent);
+            return $sent;
+        }
+        my $next = shift @{ $queue->{events} };
+        if (!$next) {
+            $queue->{all_sent}->done;
+            return $sent;
+        }
+        $futures = $next->{futures};
+        $sent    = Future->call(sub { return $queue->{say}->($next->{event}, @{ $next->{rest} }) });
+    }
+    $sent->on_ready(sub { _follow($queue, $_[0], $futures) });
+    return $sent->retain;
+}
+
+# An application may have cancelled its Future.
+sub _settle {
+    my ($futures, $ended) = @_;
+    for my $future (@$futures) {
+        next if $future->is_ready;
+        if    ($ended->is_cancelled) { $future->cancel }
+        elsif ($ended->is_failed)    { $future->fail($ended->failure) }
+        else                         { $future->done($ended->result) }
+    }
+    return;
 }
 
 # The descriptor of a file. A tied handle may have none.
