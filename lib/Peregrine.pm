@@ -508,6 +508,12 @@ event streams. A request that goes to another interpreter is counted there. WebS
 
 Closes the WebSockets (1012) and ends the event streams of a worker that retires.
 
+=head2 forget_end_blocks
+
+    Peregrine::forget_end_blocks();
+
+Takes away all C<END> blocks, in a forked process that does not run the code that has them. A function.
+
 =head2 leave
 
     Peregrine::leave($status);

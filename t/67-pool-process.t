@@ -100,8 +100,11 @@ sub started {
                     close  => sub { POSIX::close(fileno $pool->{takes}); return 'closed' },
                     later  => sub {
                         $SIG{ALRM} = sub { die "too late\n" };
-                        alarm 1;
-                        return 'waits';
+                        my $process = $$;
+                        return 'waits' if fork;
+                        sleep 1;
+                        kill ALRM => $process;
+                        POSIX::_exit(0);
                     },
                 }
             },

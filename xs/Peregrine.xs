@@ -388,6 +388,12 @@ CODE:
     px_alarm_end();
 
 void
+forget_end_blocks()
+CODE:
+    SvREFCNT_dec(PL_endav);
+    PL_endav = NULL;
+
+void
 leave(status)
     int status
 CODE:

@@ -980,6 +980,12 @@ and a process that is still at it is killed. 0: for ever. From 0 to 86400. B<--p
 Calls after which a process of the pool is replaced. For each process the number is one to ten
 percent lower, chosen by chance. 0: never. From 0 to 1000000000. B<--pool-max-calls>
 
+=item pool_max_rss => 0
+
+Bytes of physical memory from which on a process of the pool is replaced, when its call is over.
+Memory that it shares with other processes does not count, as with C<max_worker_rss>. Linux only. 0:
+never. From 0 to 1125899906842624. B<--pool-max-rss>
+
 =item pool_idle_timeout => 0
 
 Seconds without a call after which a process of the pool ends. The process with the highest number

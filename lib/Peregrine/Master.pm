@@ -996,10 +996,12 @@ sub _check_busy {
 sub _check_limits {
     my ($self, $child, $now) = @_;
     my ($age, $rss) = @{ $self->{limits} || {} }{qw(age rss)};
-    return $self->replace($child, 'max_worker_age') if $age && $now - $child->{since} >= $age->($child);
-    return $self->replace($child, 'max_worker_rss') if $rss && $self->_has_grown($child, $rss, $now);
+    return $self->replace($child, 'max_worker_age')   if $age && $now - $child->{since} >= $age->($child);
+    return $self->replace($child, $self->_rss_option) if $rss && $self->_has_grown($child, $rss, $now);
     return;
 }
+
+sub _rss_option { return 'max_worker_rss' }
 
 # Whether a child has grown beyond the limit. A child that is beyond the limit from its start has not grown:
 # each child would be replaced as soon as it serves.
@@ -1011,9 +1013,10 @@ sub _has_grown {
     return 1 if !$is_new;
     $child->{rss_from} = $now + LARGE_S;
     $self->{log}->warn($self->_name($child)
-            . " has more memory at its start than max_worker_rss allows"
-            . " ($limit bytes): every worker would be replaced at once, so each may serve for ${\LARGE_S} seconds"
-    ) if !$self->{told}{max_worker_rss}++;
+            . " has more memory at its start than ${\$self->_rss_option} allows"
+            . " ($limit bytes): every ${\$self->_kind} would be replaced at once, so each may serve for"
+            . " ${\LARGE_S} seconds")
+        if !$self->{told}{max_worker_rss}++;
     return 0;
 }
 

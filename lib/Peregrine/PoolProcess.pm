@@ -14,6 +14,7 @@ use Peregrine::Nearest;
 use Peregrine::Process;
 use POSIX        ();
 use Scalar::Util qw(blessed);
+use Time::HiRes  ();
 
 # The state of a process in its word of shared memory: the process waits for a call, or is at a call that may
 # take as long as it likes. Other values are the time in milliseconds when the call has to be over.
@@ -222,9 +223,13 @@ sub _outcome {
             . Peregrine::Nearest::hint($name, sort keys %$handlers) ];
     my $result;
     local ($@, $_);
-    return [ done => $result ]
-        if $self->_runs_through(sub { $result = $handler->($self->{state}, @args) });
-    return [ HandlerDied => _reason($@) ];
+    my $own     = Time::HiRes::getitimer(Time::HiRes::ITIMER_REAL());    # of the pool's `init`
+    my $is_done = $self->_runs_through(sub { $result = $handler->($self->{state}, @args) });
+    my $died    = $@;
+    # The signal would end the process, in the midst of another call perhaps.
+    $self->{log}->warn("the call of '$name' has left an alarm behind, which is taken back")
+        if !$own && alarm 0;
+    return $is_done ? [ done => $result ] : [ HandlerDied => _reason($died) ];
 }
 
 # Calls code of the pool, from which a process may come back that it has forked. False with `$@`: it has died.

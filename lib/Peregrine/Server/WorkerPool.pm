@@ -96,11 +96,15 @@ sub start {
         untaken           => sub { return $weak->for_interpreter->untaken },
         start_timeout     => $self->{configuration}->start_timeout,
         heartbeat_timeout => 0,
-        limits            => {},
+        limits            => { rss => $self->{options}{pool_max_rss} },
         stop_timeout      => sub { return $weak->{deadline}->for_interpreter($weak->{options}, @_) },
         run               => sub {
             my ($record) = @_;
-            if (!$template) { $leave->(); $weak->_load }
+            if (!$template) {
+                $leave->();
+                Peregrine::forget_end_blocks();    # the application's
+                $weak->_load;
+            }
             return $weak->_run($record);
         },
         $template ? $weak->_template($leave) : (),
@@ -223,7 +227,8 @@ sub new {
     return $self;
 }
 
-sub _kind { return 'pool process' }
+sub _kind       { return 'pool process' }
+sub _rss_option { return 'pool_max_rss' }
 
 # The word in shared memory with the state of the process.
 sub _word {

@@ -251,6 +251,7 @@ my @SECTIONS = (
         { name => 'pool_queue', type => 'integer', default => 100, max => 500 },
         { name => 'pool_timeout', type => 'seconds', default => 30, max => 86_400 },
         { name => 'pool_max_calls', type => 'integer', default => 1000, max => 1_000_000_000 },
+        { name => 'pool_max_rss', type => 'bytes', default => 0, max => 1 << 50, least => 1 << 20 },
         { name => 'pool_idle_timeout', type => 'seconds', default => 0, max => 86_400 },
         { name => 'sync_workers', type => 'integer', default => 0, max => 31 },
     ],

@@ -14,8 +14,8 @@ use Peregrine::Nearest;
 # Options of PAGI::Server that are about applications of PAGI, and have no meaning here.
 my %NOT_OURS = map { $_ => 1 } qw(
     app extensions lifespan_mode on_error max_receive_queue max_receive_queue_size pool_idle_timeout
-    pool_max_calls pool_queue pool_timeout pool_workers sse_idle_timeout sync_workers validate_events
-    worker_pool
+    pool_max_calls pool_max_rss pool_queue pool_timeout pool_workers sse_idle_timeout sync_workers
+    validate_events worker_pool
 );
 
 # The words of other handlers: whose they are, and what they set here. A function gets the value, and gives
