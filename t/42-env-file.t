@@ -87,6 +87,10 @@ subtest 'the order of files and environment' => sub {
     PAGI::Server::EnvFile->apply($first);
     is($ENV{JT_TWO}, 3,     'read again: what has changed is taken');
     is($ENV{JT_ONE}, undef, '... and what is not there any more is gone');
+    ok(!exists $ENV{PEREGRINE_ENV_FILE_NAMES},
+        'another server that is started here has the variables as any others');
+    PAGI::Server::EnvFile->apply;
+    is($ENV{JT_TWO}, undef, 'without files all are gone');
 };
 
 subtest 'workers and programs that come later' => sub {

@@ -44,6 +44,15 @@ sub _new_words {
 
 # ---- The old program ----------------------------------------------------------------------------
 
+# Variables of the environment that a program which takes over gets, and no other one.
+my %CARRIED;
+
+sub carry {
+    my ($class, $name, $value) = @_;
+    $CARRIED{$name} = $value;
+    return;
+}
+
 # `sockets`: [ handle, port that was asked for ] each; `keep`, `also`: name => handle; `say`: name => text.
 sub start {
     my ($class, %args)  = @_;
@@ -72,7 +81,7 @@ sub start {
             my @words = $STARTED{words} ? @{ $STARTED{words} } : _new_words();
             _inherit($_)
                 for $there->handle, @kept, map { $_->[0] } @{ $args{sockets} }, @{ $args{aside} || [] };
-            %ENV = (%ENV, %service, VARIABLE, $value);
+            %ENV = (%ENV, %service, %CARRIED, VARIABLE, $value);
             no warnings 'exec';
             exec { $STARTED{program} } @words or die "$STARTED{program}: $!\n";
         };
@@ -207,6 +216,12 @@ meant by C<all>. C<all>: nobody said where to listen, so the sockets are those t
 has passed sockets to the old program (L<Peregrine::Inherited/source>). C<keep>: further handles by name,
 which other children do not have; C<also>: handles that they have, too. C<say>: texts by name. C<fork> forks.
 Dies with a text when that fails.
+
+=head2 carry
+
+    Peregrine::Handover->carry(NAME => $value);
+
+Programs that take over get this variable of the environment.
 
 =head2 pid, link
 

@@ -5,9 +5,14 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-# Names of the variables that come from files: for whoever reads the files again in this process, in one that
-# was forked from it, or in the program that takes its place.
+use Peregrine::Handover;
+
+# Tells the program that takes the place of this one which variables come from files. Other programs that are
+# started have these variables for good.
 use constant VARIABLE => 'PEREGRINE_ENV_FILE_NAMES';
+
+# The names, for this process, and those that are forked from it, when they read the files again.
+my $from_files = '';
 
 my %ESCAPED = (n => "\n", t => "\t", r => "\r");
 
@@ -15,10 +20,11 @@ my %ESCAPED = (n => "\n", t => "\t", r => "\r");
 sub apply {
     my ($class, @paths) = @_;
     my %values = map { %{ $class->read($_) } } @paths;
-    delete @ENV{ split /,/, delete $ENV{ +VARIABLE } // '' };
+    delete @ENV{ split /,/, delete $ENV{ +VARIABLE } // $from_files };
     my @names = grep { !exists $ENV{$_} } sort keys %values;
-    @ENV{@names}      = @values{@names};
-    $ENV{ +VARIABLE } = join ',', @names;
+    @ENV{@names} = @values{@names};
+    $from_files  = join ',', @names;
+    Peregrine::Handover->carry(VARIABLE, $from_files);
     return;
 }
 
@@ -82,7 +88,8 @@ C<export> in front is allowed, and a comment behind a blank. Nothing is put in p
     PAGI::Server::EnvFile->apply(@paths);
 
 Sets C<%ENV>. A variable that is set already stays as it is; of several files the last one counts. When it is
-called again, variables of the first call that the files do not have any more are gone. Problems are thrown as
+called again, variables of the first call that the files do not have any more are gone, all of them without
+files. Problems are thrown as
 a reference to a text that names file and line, and nothing has changed then.
 
 =head2 read

@@ -309,8 +309,7 @@ sub _choose_mode {
 
 sub _read_env_files {
     my ($self) = @_;
-    my $files = $self->{options}{env_file} or return;
-    PAGI::Server::EnvFile->apply(@$files);
+    PAGI::Server::EnvFile->apply(@{ $self->{options}{env_file} || [] });
     return;
 }
 
