@@ -6,12 +6,12 @@ use warnings;
 
 use lib 't/lib';
 use Peregrine::Publisher;
-use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
+use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET SOCK_STREAM pack_sockaddr_un);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestStream;
-use TestTools   qw(content wait_for);
+use TestTools   qw(content patience wait_for);
 use TestWorkers qw(children directory is_gone pid_in stop_master write_file);
 use Time::HiRes qw(ITIMER_REAL setitimer);
 
@@ -130,6 +130,28 @@ subtest 'what is refused' => sub {
     ($said, $status) = command('', 'news', 'x');
     like $said, qr/publish needs --channels-socket/, 'a command without a socket';
     isnt $status, 0, 'is wrong';
+};
+
+subtest 'a socket with as many connections as may wait' => sub {
+    my $path    = directory() . '/full';
+    my $address = pack_sockaddr_un($path);
+    socket my $deaf, AF_UNIX, SOCK_STREAM, PF_UNSPEC or die "socket: $!\n";
+    bind $deaf, $address or die "bind: $!\n";
+    listen $deaf, 0 or die "listen: $!\n";
+    my @waiting;
+    while (1) {
+        socket my $one, AF_UNIX, SOCK_STREAM, PF_UNSPEC or die "socket: $!\n";
+        $one->blocking(0);
+        connect $one, $address or last;
+        push @waiting, $one;
+    }
+    ok $!{EAGAIN} && @waiting, 'no further one may wait';
+    local $SIG{ALRM} = sub { die "the call does not end\n" };
+    alarm patience(30);
+    my $publisher = Peregrine::Publisher->_new(socket => $path, patience => 0.5);
+    ok !eval { $publisher->publish(news => 'text'); 1 }, 'a call fails';
+    is $@, "Unavailable\n", '... when its time is up';
+    alarm 0;
 };
 
 subtest 'a Redis that is not there' => sub {

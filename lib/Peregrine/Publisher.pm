@@ -5,11 +5,12 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use IO::Handle ();
 use IO::Select ();
-use IO::Socket::UNIX;
 use Peregrine;
 use Peregrine::Deadline;
-use Socket qw(AF_UNIX MSG_DONTWAIT MSG_NOSIGNAL MSG_PEEK PF_UNSPEC SOCK_STREAM);
+use Socket qw(AF_UNIX MSG_DONTWAIT MSG_NOSIGNAL MSG_PEEK PF_UNSPEC SOCK_STREAM SOL_SOCKET SO_SNDTIMEO
+    pack_sockaddr_un);
 
 # The frames of engine/src/hub/wire.zig: its version (WIRE), the kinds that are used here, and the codes.
 use constant {
@@ -148,7 +149,7 @@ sub _connect {
     my ($self, $until) = @_;
     delete $self->{handle} if $self->{handle} && ($self->{pid} != $$ || $self->_has_ended);
     return                 if $self->{handle};
-    @{$self}{qw(handle pid received)} = (scalar $self->_open, $$, '');
+    @{$self}{qw(handle pid received)} = (scalar $self->_open($until), $$, '');
     $self->_fail('Unavailable') if !$self->{handle};
     if ($self->_send(_frame(HELLO, WIRE, extra => _secret()), $until)) {
         while (my ($kind, undef, $version) = $self->_receive($until)) {
@@ -159,15 +160,29 @@ sub _connect {
 }
 
 sub _open {
-    my ($self) = @_;
-    if (defined $self->{socket}) {
-        my $handle = IO::Socket::UNIX->new(Peer => $self->{socket}) or return;
-        $handle->blocking(0);
-        return $handle;
-    }
+    my ($self, $until) = @_;
+    return _open_path($self->{socket}, $until) if defined $self->{socket};
     socketpair my $here, my $there, AF_UNIX, SOCK_STREAM, PF_UNSPEC or return;
     $here->blocking(0);
     return Peregrine::send_descriptors(fileno $self->{join}, 'j', fileno $there) ? $here : undef;
+}
+
+# Where as many connections wait as the hub's queue takes, the kernel waits for room.
+sub _open_path {
+    my ($path, $until) = @_;
+    my $address = eval { pack_sockaddr_un($path) } or return;    # Expected: a path that is too long.
+    socket my $handle, AF_UNIX, SOCK_STREAM, PF_UNSPEC or return;
+    while ((my $left = $until - Peregrine::Deadline::now()) > 0) {
+        my $seconds = int $left;
+        my $more    = int 1_000_000 * ($left - $seconds);
+        setsockopt $handle, SOL_SOCKET, SO_SNDTIMEO, pack 'l!l!', $seconds, $more || 1;
+        if (connect $handle, $address) {
+            $handle->blocking(0);
+            return $handle;
+        }
+        return if !$!{EINTR};
+    }
+    return;
 }
 
 sub _has_ended {
