@@ -19,6 +19,9 @@ for my $link (@links) {
     $here->say(reopen => 'text', (fileno STDERR) x 3);
     $here->say(last   => 'text');
 }
+my ($says, $hears) = Peregrine::Link->pair;
+$says->say(lost => 'text', (fileno STDERR) x 3);
+$hears->on_no_room(sub { return 1 });
 my ($ends, $goes_on, $gives_up) = map { $_->[1] } @links;
 $goes_on->on_no_room(sub { push @told, @_; return 1 });
 $gives_up->on_no_room(sub { return 0 });
@@ -41,5 +44,13 @@ for my $link ($ends, $gives_up) {
     is_deeply [ $link->read_lines ], [ [ first => 'text' ] ], 'elsewhere nothing comes after it';
     ok $link->has_ended, '... and the link has ended';
 }
+
+# The next message comes when there is room again.
+ok $hears->has_news, 'a message is read while two of its three descriptors have room';
+system('prlimit', '--pid', $$, "--nofile=${\($limit + 8)}:") == 0 or die "prlimit: $?";
+$says->say(next => 'text', fileno STDERR);
+my @lines = $hears->read_lines;
+is_deeply [ map { [ @$_[ 0, 1 ] ] } @lines ], [ [ next => 'text' ] ], 'it is left out, but not the next one';
+is scalar @{ $lines[0] }, 3, '... which has its descriptor';
 
 done_testing;

@@ -91,10 +91,13 @@ sub read_lines {
     $self->_read;
     my @lines;
     while ($self->{input} =~ s/\A([^\n]*)\n//) {
-        my ($word, $text) = split / /, $1, 2;
+        my $line = $1;
+        my ($word, $text) = split / /, $line, 2;
+        $self->_take_descriptors(1 + length $line);
         next if !defined $word;
         my $count       = $word =~ s/\@([0-9]+)\z// ? $1 : 0;
-        my @descriptors = $count ? splice @{ $self->{descriptors} }, 0, $count : ();
+        my @descriptors = splice @{ $self->{taken} };
+        close_received(splice @descriptors, $count) if @descriptors > $count;
         if (@descriptors < $count) {    # the process had no room for the descriptors
             close_received(@descriptors);
             my $text = "no descriptor is left for those of the message '$word', which is lost";
@@ -106,6 +109,21 @@ sub read_lines {
         push @lines, [ $word, $text, @descriptors ];
     }
     return @lines;
+}
+
+# Those that came with the next bytes of the input, as many as `$length`. The kernel gives the bytes behind a
+# message with descriptors another time: so another message's are never taken for those that were lost.
+sub _take_descriptors {
+    my ($self, $length) = @_;
+    return if !$self->{descriptors};
+    my @later;
+    for my $came (@{ $self->{descriptors} }) {
+        my ($end, @descriptors) = @$came;
+        if ($end <= $length) { push @{ $self->{taken} }, @descriptors }
+        else                 { push @later, [ $end - $length, @descriptors ] }
+    }
+    $self->{descriptors} = @later ? \@later : undef;
+    return;
 }
 
 # The kernel closes the descriptors that came with the bytes.
@@ -128,7 +146,8 @@ sub _read {
             $self->{ended} = 1 if $! != EAGAIN && $! != EWOULDBLOCK;
             last;
         }
-        push @{ $self->{descriptors} }, @descriptors;
+        push @{ $self->{descriptors} }, [ length($self->{input}) + length $bytes, @descriptors ]
+            if @descriptors;
         if (!length $bytes) {
             $self->{ended} = 1;
             last;
@@ -164,6 +183,7 @@ sub wait_for {
         $self->wait;
         $self->_read;
     }
+    for my $came (@{ $self->{descriptors} || [] }) { $came->[0] -= 1 + length $word if $came->[0] > $-[0] }
     return 1;
 }
 
