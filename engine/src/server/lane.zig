@@ -172,9 +172,9 @@ pub const Lane = struct {
 
     /// Whether the lane can parse something, or tell the host something, without new bytes.
     pub fn mayGoOn(lane: *const Lane) bool {
-        if (lane.yielded or !lane.wantsInput()) return false;
-        if (!lane.needs_more and (!lane.input.isEmpty() or lane.holdsEnd())) return true;
-        return lane.holdsMessage();
+        if (lane.yielded) return false;
+        const has_input = !lane.needs_more and (!lane.input.isEmpty() or lane.holdsEnd());
+        return (has_input or lane.holdsMessage()) and lane.wantsInput();
     }
 
     /// Whether answers are queued in front of a whole request that its host has not begun to answer.

@@ -44,7 +44,7 @@ pub const Wheel = struct {
         timer.deadline = deadline;
         if (timer.tick == 0) {
             if (deadline != Timer.never) wheel.insert(timer);
-        } else if (deadline < timer.tick * tick_ms) {
+        } else if (deadline <= (timer.tick - 1) * tick_ms) {
             wheel.unlink(timer);
             wheel.insert(timer);
         }
@@ -160,6 +160,20 @@ test "a deadline that moves later costs nothing and still holds; one that moves 
     wheel.set(&timer, Timer.never);
     try std.testing.expectEqual(null, wheel.expire(1_000_000));
     try std.testing.expectEqual(null, wheel.nextExpiry());
+}
+
+test "a deadline that stays within its tick leaves its timer where it is" {
+    var wheel: Wheel = .init(0);
+    var timers: [2]Timer = @splat(.{});
+    for (&timers) |*timer| wheel.set(timer, 500);
+    wheel.set(&timers[0], 490);
+    wheel.set(&timers[0], 449);
+    // The first one is still behind the second one in its slot.
+    try std.testing.expectEqual(&timers[0], timers[1].next);
+    wheel.set(&timers[0], 448);
+    try std.testing.expectEqual(null, timers[1].next);
+    try std.testing.expectEqual(&timers[0], wheel.expire(448).?);
+    try std.testing.expectEqual(&timers[1], wheel.expire(512).?);
 }
 
 test "a timer that is removed never comes, and may be set again" {

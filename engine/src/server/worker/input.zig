@@ -130,6 +130,10 @@ pub fn Input(comptime W: type) type {
                         const left = piece.len - giveContent(w, lane, content, turn);
                         used -= left;
                         if (left > 0) break;
+                        if (used == unread.len and isDry(lane)) {
+                            lane.needs_more = true;
+                            break;
+                        }
                     },
                     .trailers => trailersCame(w, lane),
                     .end => bodyComplete(w, lane),
@@ -190,8 +194,14 @@ pub fn Input(comptime W: type) type {
                 }
                 const websocket = lane.websocket() orelse break;
                 if (!websocket_part.feedWebSocket(w, lane, websocket, content[taken..], &taken)) break;
+                if (taken == content.len and isDry(lane)) break;
             }
             return taken;
+        }
+
+        /// Whether only more bytes let a WebSocket go on: it holds no message, and its peer has not ended.
+        fn isDry(lane: *const Lane) bool {
+            return lane.sending == .open and lane.websocket() != null and !lane.holdsMessage();
         }
 
         /// A request has come, whose head is in `w.head`.

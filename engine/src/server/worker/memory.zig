@@ -34,8 +34,13 @@ pub fn Shedding(comptime W: type) type {
 
         /// Looks whether there is enough memory, if that is due. Nothing of the worker's or a host's may be
         /// on the stack but a loop over events: exchanges may end.
-        pub fn attend(w: *W) void {
+        pub inline fn attend(w: *W) void {
             if (!w.memory.isDue(w.heldBytes(), w.clock.now)) return;
+            // Not inlined: its frame takes kilobytes of stack, which each event would have to touch.
+            @call(.never_inline, look, .{w});
+        }
+
+        fn look(w: *W) void {
             const finding = w.memory.look(w.statistics().memory_bytes, w.heldBytes(), w.clock.now) orelse {
                 w.memory.full = false;
                 return;

@@ -233,7 +233,9 @@ pub fn Output(comptime W: type) type {
                 }
                 return .done;
             }
-            if (lane.out.state == .open) w.waiting.cork(lane);
+            // A message in answer to a message leaves when the pump ends, at the latest.
+            const is_pumped = w.pumping == lane and exchange.websocket != null;
+            if (lane.out.state == .open and !is_pumped) w.waiting.cork(lane);
             if (!exchange.endsWithFile() and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
