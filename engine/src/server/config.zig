@@ -681,6 +681,11 @@ pub const worker_limits = struct {
     /// Bytes that a TLS connection may send before others get their turn, if its peer takes everything at
     /// once.
     pub const tls_turn_bytes_max = 1024 * 1024;
+    /// TLS connections whose sessions keep their buffers (34 KB each) while they are idle, so that a request
+    /// takes no allocation. Sessions of further connections give them back after each record.
+    pub const tls_buffers_kept_max = 64;
+    /// An answer that is sealed into memory which connections share, and sent from there.
+    pub const tls_alone_bytes_max = 4 * 1024;
     /// Bytes of a body that are collected for a file while the writer has the part before them.
     pub const gathering_turn_bytes = 256 * 1024;
     /// A body counts for its client's address in steps of this number of bytes. The first step is free: a

@@ -18,6 +18,8 @@ pub const Tunnel = struct {
     place: Handshakes.Place = .{},
     /// No close_notify is owed any more: it is said, or the peer must see that it did not get everything.
     silent: bool = false,
+    /// The session is one of those that keep their buffers.
+    keeps_buffers: bool = false,
     /// The client's certificate, once it was asked for.
     peer: ?tls.Peer = null,
 

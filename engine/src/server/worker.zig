@@ -781,6 +781,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.dropOutput(&transport.out.queue);
             if (transport.tunnel) |tunnel| {
                 w.handshakes.remove(&tunnel.place);
+                w.scratch.buffers_kept -= @intFromBool(tunnel.keeps_buffers);
                 tunnel.destroy(&w.pool);
             }
             LocalAddress.leave(&transport.local_address, w.gpa);

@@ -448,6 +448,8 @@ fn setPolicy(
         context,
         c.SSL_MODE_RELEASE_BUFFERS | c.SSL_MODE_ENABLE_PARTIAL_WRITE | c.SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER,
     );
+    // A record's header is read together with the rest.
+    c.SSL_CTX_set_read_ahead(context, true);
     if (c.SSL_CTX_set_min_proto_version(context, @backingInt(config.min_version)) != 1) {
         return error.OutOfMemory;
     }

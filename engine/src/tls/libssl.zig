@@ -326,6 +326,7 @@ pub extern fn SSL_CTX_callback_ctrl(
 // The C headers have macros for the functions below.
 
 pub const SSL_CTRL_MODE = 33;
+pub const SSL_CTRL_SET_READ_AHEAD = 41;
 pub const SSL_CTRL_SET_SESS_CACHE_MODE = 44;
 pub const SSL_CTRL_SET_TLSEXT_SERVERNAME_CB = 53;
 pub const SSL_CTRL_SET_TLSEXT_SERVERNAME_ARG = 54;
@@ -334,6 +335,7 @@ pub const SSL_CTRL_SET_TLSEXT_TICKET_KEYS = 59;
 pub const SSL_CTRL_SET_TLSEXT_STATUS_REQ_CB = 63;
 pub const SSL_CTRL_SET_TLSEXT_STATUS_REQ_CB_ARG = 64;
 pub const SSL_CTRL_SET_TLSEXT_STATUS_REQ_OCSP_RESP = 71;
+pub const SSL_CTRL_CLEAR_MODE = 78;
 pub const SSL_CTRL_SET_GROUPS_LIST = 92;
 pub const SSL_CTRL_SET_DH_AUTO = 118;
 pub const SSL_CTRL_SET_MIN_PROTO_VERSION = 123;
@@ -341,6 +343,14 @@ pub const SSL_CTRL_SET_MAX_PROTO_VERSION = 124;
 
 pub fn SSL_CTX_set_mode(context: *SSL_CTX, mode: c_long) void {
     _ = SSL_CTX_ctrl(context, SSL_CTRL_MODE, mode, null);
+}
+
+pub fn SSL_CTX_set_read_ahead(context: *SSL_CTX, on: bool) void {
+    _ = SSL_CTX_ctrl(context, SSL_CTRL_SET_READ_AHEAD, @intFromBool(on), null);
+}
+
+pub fn SSL_clear_mode(ssl: *SSL, mode: c_long) void {
+    _ = SSL_ctrl(ssl, SSL_CTRL_CLEAR_MODE, mode, null);
 }
 
 pub fn SSL_CTX_set_session_cache_mode(context: *SSL_CTX, mode: c_long) void {

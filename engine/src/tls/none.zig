@@ -130,6 +130,12 @@ pub const Session = struct {
     }
 
     /// Unreachable: there is no session.
+    pub fn keepBuffers(session: *Session) void {
+        _ = session;
+        unreachable;
+    }
+
+    /// Unreachable: there is no session.
     pub fn isSealedByKernel(session: *const Session) bool {
         _ = session;
         unreachable;

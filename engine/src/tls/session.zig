@@ -106,6 +106,11 @@ pub const Session = struct {
         _ = c.SSL_set_options(session.ssl, c.SSL_OP_ENABLE_KTLS);
     }
 
+    /// Has the session keep its buffers, some 34 KB, while it is idle: a record then takes no allocation.
+    pub fn keepBuffers(session: *Session) void {
+        c.SSL_clear_mode(session.ssl, c.SSL_MODE_RELEASE_BUFFERS);
+    }
+
     /// Whether the sink has taken the keys: then it is not `write` that seals application data. What the
     /// session has to say itself (alerts, tickets) comes as records of their kinds.
     pub fn isSealedByKernel(session: *const Session) bool {
@@ -139,11 +144,21 @@ pub const Session = struct {
         defer transport.lend(session.ssl, null);
         const event = session.handshake(&transfer) orelse session.decrypt(&transfer, plaintext);
         if (event == .want_more) assert(transfer.input.len == 0);
-        return .{ .consumed = ciphertext.len - transfer.input.len, .event = event };
+        return .{
+            .consumed = ciphertext.len - transfer.input.len,
+            .event = event,
+            .is_dry = event == .plaintext and session.isDry(&transfer),
+        };
     }
 
     fn transferOf(session: *Session, input: []const u8, sink: tls.Sink) transport.Transfer {
         return .{ .input = input, .sink = sink, .kernel = &session.kernel, .protocols = session.protocols };
+    }
+
+    /// Whether decrypting has come to the end of the input.
+    fn isDry(session: *const Session, transfer: *const transport.Transfer) bool {
+        if (session.state != .open or transfer.input.len > 0) return false;
+        return transfer.starved or c.SSL_has_pending(session.ssl) == 0;
     }
 
     /// Null once the handshake is done.
@@ -171,7 +186,7 @@ pub const Session = struct {
                 filled += n;
                 continue;
             }
-            const event = session.interrupted(transfer, result);
+            const event = if (transfer.starved) .want_more else session.interrupted(transfer, result);
             // Plaintext in front of an end is delivered first; `state` has the end for the next call.
             if (filled == 0) return event;
             break;
@@ -225,7 +240,6 @@ pub const Session = struct {
         var rest = plaintext;
         while (rest.len > 0) {
             var n: usize = 0;
-            c.clearErrors();
             if (c.SSL_write_ex(session.ssl, rest.ptr, rest.len, &n) != 1) {
                 _ = session.fail(if (transfer.sink_failed)
                     "no memory for the ciphertext"

@@ -238,6 +238,8 @@ pub const Received = struct {
     /// Bytes of the given ciphertext that the caller drops. Everything after `.want_more`.
     consumed: usize,
     event: Event,
+    /// Without more ciphertext the next answer would be `.want_more`.
+    is_dry: bool = false,
 };
 
 /// A step of a session.

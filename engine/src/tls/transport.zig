@@ -14,6 +14,8 @@ pub const Transfer = struct {
     sink: tls.Sink,
     /// The sink refused bytes: the stream has a hole, so the session cannot go on.
     sink_failed: bool = false,
+    /// OpenSSL has asked for more input than there is: the reason why its function ended.
+    starved: bool = false,
     /// The session's state of TLS in the kernel.
     kernel: *Kernel,
     /// The protocols among which ALPN may choose. Borrowed for the call.
@@ -78,6 +80,7 @@ fn read(bio: *c.BIO, buffer: [*]u8, buffer_len: c_int) callconv(.c) c_int {
     c.BIO_clear_flags(bio, c.BIO_FLAGS_RWS | c.BIO_FLAGS_SHOULD_RETRY);
     if (transfer.input.len == 0) {
         c.BIO_set_flags(bio, c.BIO_FLAGS_READ | c.BIO_FLAGS_SHOULD_RETRY);
+        transfer.starved = true;
         return -1;
     }
     const n = @min(transfer.input.len, @as(usize, @intCast(buffer_len)));

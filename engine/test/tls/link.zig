@@ -27,9 +27,12 @@ pub const End = struct {
     /// Gives `ciphertext` to the session until it wants more or ends.
     pub fn receive(end: *End, ciphertext: []const u8, window: []u8) !void {
         var rest = ciphertext;
+        var is_dry = false;
         while (true) {
             const received = end.session.receive(rest, window, end.sink());
             rest = rest[received.consumed..];
+            if (is_dry) std.debug.assert(received.event == .want_more);
+            is_dry = received.is_dry;
             switch (received.event) {
                 .plaintext => |n| try end.inbox.appendSlice(end.gpa, window[0..n]),
                 else => |event| {

@@ -97,6 +97,56 @@ test "a conversation, whole and in pieces of every size, into windows of every s
     }
 }
 
+test "records that come one by one leave their session dry, and a half one behind them as well" {
+    const simple: Simple = try .init(.tls1_3);
+    defer simple.deinit();
+    var link = try simple.link();
+    defer link.deinit();
+    try link.settle(.{});
+    var window: [64]u8 = undefined;
+    for ([_]usize{ 0, 10 }) |behind| {
+        for (0..2) |_| try link.client.write("GET / HTTP/1.1\r\n\r\n");
+        const sent = link.client.outbox.items;
+        const server = &link.server;
+        const first = server.session.receive(sent[0 .. sent.len / 2 + behind], &window, server.sink());
+        try testing.expectEqual(18, first.event.plaintext);
+        try testing.expect(first.is_dry);
+        const second = server.session.receive(sent[sent.len / 2 + behind ..], &window, server.sink());
+        try testing.expectEqual(18, second.event.plaintext);
+        link.client.outbox.clearRetainingCapacity();
+    }
+}
+
+extern fn ERR_new() void;
+extern fn ERR_set_error(library: c_int, reason: c_int, format: ?[*:0]const u8, ...) void;
+
+/// Leaves a complaint in OpenSSL's queue, as other code of a program may.
+fn complain() void {
+    ERR_new();
+    ERR_set_error(20, 100, null); // ERR_LIB_SSL
+}
+
+test "complaints that other code has left in OpenSSL's queue are not taken for a session's own" {
+    for (versions) |version| {
+        const simple: Simple = try .init(version);
+        defer simple.deinit();
+        var link = try simple.link();
+        defer link.deinit();
+        try link.settle(.{});
+        for ([_]Cut{ .{}, .{ .step = 5 } }) |cut| {
+            complain();
+            try link.client.write("ping");
+            try link.settle(cut);
+            try testing.expectEqual(.want_more, link.server.event);
+        }
+        try testing.expectEqualStrings("pingping", link.server.inbox.items);
+        try link.client.session.shutdown(link.client.sink());
+        complain();
+        try link.settle(.{});
+        try testing.expectEqual(.closed, link.server.event);
+    }
+}
+
 test "a conversation, split at every byte" {
     for (versions) |version| {
         const simple: Simple = try .init(version);

@@ -25,7 +25,8 @@ pub fn Secure(comptime W: type) type {
         /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is
         /// little more.
         const seal_bytes = 4 * tls.record_plaintext_bytes_max;
-        const turn_bytes_max = @import("../config.zig").worker_limits.tls_turn_bytes_max;
+        const limits = @import("../config.zig").worker_limits;
+        const turn_bytes_max = limits.tls_turn_bytes_max;
 
         /// Buffers that all TLS connections of a worker share; taken with the first TLS listener.
         pub const Scratch = struct {
@@ -36,6 +37,8 @@ pub fn Secure(comptime W: type) type {
             gathered: []u8 = &.{},
             /// Connections let the kernel seal what they send.
             kernel_seals: bool = false,
+            /// Sessions that keep their buffers.
+            buffers_kept: u32 = 0,
 
             fn ensure(
                 scratch: *Scratch,
@@ -133,6 +136,7 @@ pub fn Secure(comptime W: type) type {
                         }
                         // The host may have ended the connection.
                         if (w.transportOf(ticket) == null) return;
+                        if (received.is_dry) break;
                     },
                     .want_more => break,
                     .closed => {
@@ -146,6 +150,7 @@ pub fn Secure(comptime W: type) type {
             }
             const is_due = transport.phase == .closing or !transport.isFlushed();
             if (transport.out.state != .open or !is_due) return w.arm(&transport.lane);
+            if (transport.lane.corked) return; // it is sent, and settled, before the next wait
             // An answer will follow at once, and messages of the session (tickets) go with it.
             if (transport.lane.current() != null) return w.waiting.cork(&transport.lane);
             if (w.send(&transport.lane)) w.settle(&transport.lane);
@@ -154,6 +159,11 @@ pub fn Secure(comptime W: type) type {
         fn established(w: *W, transport: *Transport) error{OutOfMemory}!void {
             assert(transport.phase == .handshake and transport.tunnel.?.session.hasAgreed());
             transport.awaitRequest(w.clock.now);
+            if (w.scratch.buffers_kept < limits.tls_buffers_kept_max) {
+                w.scratch.buffers_kept += 1;
+                transport.tunnel.?.keeps_buffers = true;
+                transport.tunnel.?.session.keepBuffers();
+            }
             const agreed = transport.tunnel.?.session.protocol();
             if (alpn.isValidation(agreed)) return transport.lane.beginClosing();
             // A connection over the limit gets a 503 on each of its streams.
@@ -218,6 +228,7 @@ pub fn Secure(comptime W: type) type {
         pub fn send(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
             assert(transport.tunnel == tunnel);
             if (tunnel.session.isSealedByKernel()) return sendThroughKernel(w, transport, tunnel);
+            if (alone(transport, tunnel)) |plaintext| return sendAlone(w, transport, tunnel, plaintext);
             var left: usize = turn_bytes_max;
             while (true) {
                 // The end of a response and the close_notify behind it go in one system call.
@@ -245,6 +256,43 @@ pub fn Secure(comptime W: type) type {
                 return true;
             }
             transport.out.state = .open;
+            return true;
+        }
+
+        /// The answer that is all there is to send, as nearly every one is; null: there is none, or more.
+        fn alone(transport: *const Transport, tunnel: *const Tunnel) ?[]const u8 {
+            if (transport.phase != .serving or !tunnel.wire.isEmpty()) return null;
+            if (!tunnel.session.isHandshakeDone()) return null;
+            const plaintext = transport.out.queue.only() orelse return null;
+            return if (plaintext.len <= limits.tls_alone_bytes_max) plaintext else null;
+        }
+
+        /// Seals it into shared memory and sends it from there; the wire gets what the kernel does not take.
+        fn sendAlone(w: *W, transport: *Transport, tunnel: *Tunnel, plaintext: []const u8) bool {
+            assert(tunnel.wire.isEmpty());
+            var sink: SharedSink = .{ .space = w.scratch.gathered };
+            tunnel.session.write(plaintext, sink.interface()) catch |err| {
+                w.fail(&transport.lane, if (err == error.TlsFailed) .write_error else .server_error);
+                return false;
+            };
+            transport.out.queue.consume(&w.pool, plaintext.len);
+            const sealed = sink.space[0..sink.len];
+            const sent = switch (w.io.send(transport.socket, &.{io_layer.slice(sealed)}, false)) {
+                .sent => |len| len,
+                .blocked => 0,
+                .failed => return output_part.sendFailed(w, transport),
+                .end_of_file, .file_failed => unreachable,
+            };
+            if (sent > 0) output_part.took(w, transport, sent);
+            if (sent == sealed.len) {
+                transport.out.state = .open;
+                return true;
+            }
+            tunnel.wire.append(&w.pool, sealed[sent..]) catch {
+                w.fail(&transport.lane, .server_error);
+                return false;
+            };
+            output_part.block(w, transport);
             return true;
         }
 
@@ -425,6 +473,23 @@ pub fn Secure(comptime W: type) type {
             if (progress == .waits) output_part.block(w, transport);
             return progress;
         }
+
+        /// Takes what one call into a session puts out.
+        const SharedSink = struct {
+            space: []u8,
+            len: usize = 0,
+
+            fn interface(sink: *SharedSink) tls.Sink {
+                return .{ .context = sink, .appendFn = append };
+            }
+
+            fn append(context: *anyopaque, bytes: []const u8) tls.Sink.Error!void {
+                const sink: *SharedSink = @ptrCast(@alignCast(context));
+                if (bytes.len > sink.space.len - sink.len) return error.OutOfMemory;
+                @memcpy(sink.space[sink.len..][0..bytes.len], bytes);
+                sink.len += bytes.len;
+            }
+        };
 
         /// Appends to a tunnel's wire for the length of one call into its session.
         const WireSink = struct {
