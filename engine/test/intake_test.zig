@@ -171,7 +171,7 @@ test "a client that goes while it is sent its own body leaves nothing behind" {
     // The body waits to be sent in the memory where it was gathered: in one piece, larger than any block.
     var lanes = bench.worker().lanes();
     var slices: [1][]const u8 = undefined;
-    _ = lanes.next().?.out.queue.front(&slices);
+    _ = lanes.next().?.out().queue.front(&slices);
     try testing.expect(slices[0].len > 100_000);
     client.peer.reset();
     try bench.settle();

@@ -374,7 +374,7 @@ test "a connection counts with all of its streams: those that have waited longes
         var number: usize = 0;
         var exchanges = bench.worker.exchanges.iterator();
         while (exchanges.next()) |exchange| if (exchange.lane.isStream()) {
-            order[number] = exchange.lane.session.stream.stream;
+            order[number] = exchange.lane.stream;
             number += 1;
             _ = try bench.worker.start(exchange, .{ .status = 200, .body = &page });
             bench.worker.io.advance(10);

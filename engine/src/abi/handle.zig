@@ -37,7 +37,7 @@ pub const Here = struct {
         const name: peregrine.Ticket = @fromBackingInt(ticket);
         const exchange = worker.commanded(name, command) orelse return Code.gone;
         const outcome = worker.applyTo(exchange, command) catch |err| {
-            here.bad_field = exchange.lane.session.badField();
+            here.bad_field = exchange.lane.session().badField();
             return errors.code(err);
         };
         if (flags & types.RespondFlag.flush != 0 and outcome != .done) {

@@ -249,7 +249,7 @@ pub const Host = struct {
     /// The output that waits on the connection of an exchange.
     pub fn outputOf(exchange: *const Exchange) slots.Output {
         const lane = exchange.lane;
-        return .{ .bytes = lane.queuedBytes(), .stuck = lane.out.state != .open };
+        return .{ .bytes = lane.queuedBytes(), .stuck = lane.out().state != .open };
     }
 
     /// Chooses the route of a request that begins.

@@ -13,7 +13,7 @@ pub fn fail(worker: anytype, exchange: *Exchange, status: u16, text: []const u8)
     if (exchange.openWebSocket()) |websocket| {
         if (!websocket.isOpen()) return;
         if (worker.closeWebSocket(exchange, close_error, "")) return else |_| {}
-    } else if (!exchange.lane.session.responseStarted()) {
+    } else if (!exchange.lane.session().responseStarted()) {
         return answer(worker, exchange, status, text);
     }
     worker.fail(exchange.lane, .server_error);

@@ -91,7 +91,7 @@ fn settle(worker: anytype, exchange: *Exchange) void {
 
 fn sendSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *engine.Pool) !void {
     const ticket = exchange.ticket;
-    response.addLength(exchange.lane.session.asksForHead());
+    response.addLength(exchange.lane.session().asksForHead());
     const beginning = response.beginning();
     _ = try worker.start(exchange, beginning);
     if (beginning.end) return;
@@ -144,7 +144,7 @@ fn slow(range: engine.FileRange) engine.FileRange {
 
 fn send(worker: anytype, exchange: *Exchange, response: *Response) !void {
     const ticket = exchange.ticket;
-    response.addLength(exchange.lane.session.asksForHead());
+    response.addLength(exchange.lane.session().asksForHead());
     const beginning = response.beginning();
     _ = try worker.start(exchange, beginning);
     if (beginning.end) return;

@@ -6,8 +6,8 @@ const protocol = @import("protocol");
 const Head = protocol.Head;
 const FieldSpan = protocol.http.FieldSpan;
 const Arena = @import("arena.zig").Arena;
+const AddressText = @import("server").AddressText;
 const Client = @import("server").Client;
-const Transport = @import("server").Transport;
 const Exchange = @import("server").Exchange;
 const Input = @import("server").Input;
 const Intake = @import("server").Intake;
@@ -41,7 +41,7 @@ pub const Call = struct {
     kept_head: Head,
     trailer_head: Head,
     /// The client's address, if a proxy has named it.
-    client_text: Transport.Text,
+    client_text: AddressText,
     /// Parts of a detached answer that wait for a slow client.
     parked: Queue,
 

@@ -168,7 +168,7 @@ pub const Session = union(enum) {
     /// session has become. `out` holds at least startSize(fields, lines.text.len) + content.len bytes. After
     /// an error nothing has changed but `badField`. HTTP/2 has a connection for many responses, so `close`,
     /// `hold` and `says_keep_alive` mean nothing to it.
-    pub inline fn start(session: *Session, response: Response, out: []u8) StartError!Started {
+    pub inline fn start(session: *const Session, response: Response, out: []u8) StartError!Started {
         switch (session.*) {
             .single => |single| {
                 const plan = try single.planStart(response, out);
@@ -193,7 +193,7 @@ pub const Session = union(enum) {
     }
 
     /// Writes the end of a response and its trailers.
-    pub fn planEnd(session: *Session, trailers: []const Field, out: []u8) EndError!Plan {
+    pub fn planEnd(session: *const Session, trailers: []const Field, out: []u8) EndError!Plan {
         return switch (session.*) {
             .single => |single| single.planEnd(trailers, out),
             .stream => |*view| view.session.planEnd(view.stream, trailers, out),
@@ -201,7 +201,7 @@ pub const Session = union(enum) {
     }
 
     /// Keeps what a plan has made of the session.
-    pub inline fn apply(session: *Session, plan: Plan) void {
+    pub inline fn apply(session: *const Session, plan: Plan) void {
         switch (session.*) {
             .single => |single| single.apply(plan),
             .stream => |*view| view.session.apply(view.stream, plan),
@@ -210,7 +210,7 @@ pub const Session = union(enum) {
 
     /// Writes an interim response.
     pub fn informational(
-        session: *Session,
+        session: *const Session,
         status: u16,
         fields: []const Field,
         out: []u8,
@@ -224,7 +224,7 @@ pub const Session = union(enum) {
     /// Writes the answer to a WebSocket handshake: from now on both directions are plain bytes. HTTP/1 has no
     /// use for the date.
     pub fn switchProtocols(
-        session: *Session,
+        session: *const Session,
         fields: []const Field,
         date: *const [29]u8,
         out: []u8,
@@ -253,7 +253,7 @@ pub const Session = union(enum) {
     }
 
     /// No request after the present ones is answered on this connection; responses that start later say so.
-    pub fn closeAfterResponse(session: *Session) void {
+    pub fn closeAfterResponse(session: *const Session) void {
         switch (session.*) {
             .single => |single| single.closeAfterResponse(),
             .stream => |*view| view.session.announceEnd(),
@@ -262,7 +262,7 @@ pub const Session = union(enum) {
 
     /// A WebSocket handshake is about to be refused. In HTTP/1 the client may have sent frames behind it, so
     /// that no request can follow.
-    pub fn endAfterRefusal(session: *Session) void {
+    pub fn endAfterRefusal(session: *const Session) void {
         switch (session.*) {
             .single => |single| single.closeAfterResponse(),
             .stream => {},
@@ -279,7 +279,7 @@ pub const Session = union(enum) {
 
     /// The response has ended: what becomes of the conversation. `keep_alive`: the next exchange may begin. A
     /// stream has one exchange.
-    pub fn conclude(session: *Session) Disposition {
+    pub fn conclude(session: *const Session) Disposition {
         switch (session.*) {
             .single => |single| {
                 const disposition = single.disposition();
@@ -300,7 +300,7 @@ pub const Session = union(enum) {
     }
 
     /// Keeps the index of a field that was refused.
-    pub fn noteBadField(session: *Session, index: usize) void {
+    pub fn noteBadField(session: *const Session, index: usize) void {
         switch (session.*) {
             .single => |single| single.noteBadField(index),
             .stream => |*view| view.session.noteBadField(index),

@@ -13,14 +13,17 @@ const io = @import("io");
 const Config = @import("config.zig").Config;
 
 /// The place of one connection in the table; given back by `leave`.
-pub const Entry = struct {
-    record: u32 = none,
+pub const Entry = packed struct(u32) {
+    /// One word, because each idle connection has it.
+    record: u30 = uncounted,
     verdict: Verdict = .admitted,
+
+    const uncounted = std.math.maxInt(u30);
 
     /// Whether the connection counts: not if limits were off, or so many of its kind were refused that their
     /// ends are not waited for.
     pub fn isCounted(entry: Entry) bool {
-        return entry.record != none;
+        return entry.record != uncounted;
     }
 };
 
@@ -31,7 +34,7 @@ pub const Upload = struct {
 };
 
 /// The decision about a new connection.
-pub const Verdict = enum {
+pub const Verdict = enum(u2) {
     admitted,
     /// The client address has as many connections open as one address may have.
     too_many,
@@ -132,13 +135,13 @@ pub const Admission = struct {
         } else if (record.refused < answered_max) {
             admission.wake(index);
             record.refused += 1;
-        } else return .{ .record = none, .verdict = verdict };
-        return .{ .record = index, .verdict = verdict };
+        } else return .{ .verdict = verdict };
+        return .{ .record = @intCast(index), .verdict = verdict };
     }
 
     /// The connection is gone.
     pub fn leave(admission: *Admission, entry: Entry) void {
-        if (entry.record == none) return;
+        if (!entry.isCounted()) return;
         admission.acquire();
         defer admission.lock.store(false, .release);
         const record = &admission.records.items[entry.record];
@@ -420,10 +423,10 @@ test "only some of the refused are counted" {
     const first = admission.enter(&one, 0, &config);
     var entries: [Admission.answered_max]Entry = undefined;
     for (&entries) |*entry| entry.* = admission.enter(&one, 0, &config);
-    for (entries) |entry| try testing.expect(entry.record != none);
+    for (entries) |entry| try testing.expect(entry.isCounted());
     const cut = admission.enter(&one, 0, &config);
     try testing.expectEqual(.too_many, cut.verdict);
-    try testing.expectEqual(none, cut.record);
+    try testing.expect(!cut.isCounted());
     for (entries) |entry| admission.leave(entry);
     admission.leave(cut);
     admission.leave(first);

@@ -4,9 +4,9 @@ const std = @import("std");
 const Head = @import("protocol").Head;
 const proxy = @import("protocol").proxy;
 const io = @import("io");
+const AddressText = @import("address_text.zig").AddressText;
 const Lane = @import("lane.zig").Lane;
 const Networks = @import("networks.zig").Networks;
-const Transport = @import("transport.zig").Transport;
 
 /// The header fields in which proxies name the client of a request. A proxy passes on what it does not know,
 /// so the other fields are a client's word.
@@ -36,7 +36,7 @@ pub const Client = struct {
         lane: *const Lane,
         trust: *const ?Trust,
         head: *const Head,
-        text: *Transport.Text,
+        text: *AddressText,
     ) Client {
         const transport = lane.transport;
         var client: Client = .{
@@ -48,7 +48,7 @@ pub const Client = struct {
         return client;
     }
 
-    fn believe(client: *Client, trail: *const Trail, text: *Transport.Text) void {
+    fn believe(client: *Client, trail: *const Trail, text: *AddressText) void {
         if (trail.secure) |secure| client.secure = secure;
         const named = trail.client orelse return;
         var buffer: [io.Address.text_bytes_max]u8 = undefined;
@@ -63,7 +63,7 @@ pub const Clients = struct {
     /// The client of the request that begins now. Its address may lie in `text`.
     current: Client = .nobody,
     /// The address that a proxy has named.
-    text: Transport.Text = .empty,
+    text: AddressText = .empty,
     /// Proxies whose header fields about clients are believed; null: none.
     trust: ?Trust = null,
 

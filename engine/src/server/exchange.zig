@@ -227,7 +227,7 @@ pub const Exchange = struct {
     /// answer's content.
     pub fn noteRefusal(exchange: *Exchange, refusal: protocol.Refusal, bytes: u64) void {
         exchange.status = refusal.status;
-        exchange.body_bytes = if (exchange.lane.session.asksForHead())
+        exchange.body_bytes = if (exchange.lane.session().asksForHead())
             0
         else
             bytes;
@@ -287,7 +287,7 @@ pub const Exchange = struct {
     /// which heads and content are framed as they are spoken; the content of a stream is framed when it
     /// leaves.
     pub inline fn out(exchange: *Exchange) *Outbox {
-        return &exchange.lane.out.queue;
+        return &exchange.lane.out().queue;
     }
 
     /// Bytes that wait in the exchange's name, for the kernel or to be framed, and may still be those of
@@ -303,7 +303,7 @@ pub const Exchange = struct {
 
     /// Asserts what always holds between two rounds.
     pub fn invariants(exchange: *const Exchange) void {
-        const session = &exchange.lane.session;
+        const session = exchange.lane.session();
         assert(exchange.status == 0 or session.responseStarted());
         if (exchange.isEnded()) assert(exchange.status != 0 and !session.headIsOpen());
         if (exchange.intake) |intake| {
@@ -312,7 +312,7 @@ pub const Exchange = struct {
         }
         if (exchange.openWebSocket() != null) {
             assert(exchange.input == .complete);
-            assert(exchange.status == exchange.lane.session.switchStatus());
+            assert(exchange.status == exchange.lane.session().switchStatus());
         }
         if (exchange.input == .complete) {
             assert(exchange.websocket != null or session.inputComplete());
@@ -352,7 +352,7 @@ pub const Exchange = struct {
         assert(lane.current() == exchange);
         var head = response;
         // With success a client would take its WebSocket for accepted.
-        const would_accept = lane.session.switchStatus() == 200 and response.status < 300;
+        const would_accept = lane.session().switchStatus() == 200 and response.status < 300;
         if (exchange.websocket != null and would_accept) head.status = 501;
         const has_content = try lane.start(pool, head, date);
         exchange.status = head.status;
@@ -362,7 +362,7 @@ pub const Exchange = struct {
 
     /// Whether the head waits on to know how long the body is, when other output leaves.
     pub fn keepsHead(exchange: *const Exchange) bool {
-        return exchange.keeps_head and exchange.lane.session.headIsOpen();
+        return exchange.keeps_head and exchange.lane.session().headIsOpen();
     }
 
     /// The place of a piece in its body.
@@ -379,7 +379,7 @@ pub const Exchange = struct {
 
     /// Queues a piece of the body. On an error nothing has changed, as after the functions below.
     pub fn copy(exchange: *Exchange, pool: *Pool, bytes: []const u8, place: Place) BodyError!void {
-        const session = &exchange.lane.session;
+        const session = exchange.lane.session();
         const outbox = exchange.out();
         if (bytes.len > Lane.whole_max) {
             var chain: Outbox = .{};
@@ -451,7 +451,7 @@ pub const Exchange = struct {
     fn around(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64, place: Place) BodyError!bool {
         const outbox = exchange.out();
         var prefix: [session_file.body_prefix_bytes_max]u8 = undefined;
-        const plan = try exchange.lane.session.planBody(place.piece(len), &prefix);
+        const plan = try exchange.lane.session().planBody(place.piece(len), &prefix);
         var tail: Outbox = .{};
         errdefer tail.deinit(pool);
         try tail.append(pool, plan.suffix);
@@ -464,7 +464,7 @@ pub const Exchange = struct {
 
     /// A piece of the body is queued as planned.
     inline fn noteBody(exchange: *Exchange, plan: session_file.Plan, len: u64, place: Place) void {
-        exchange.lane.session.apply(plan);
+        exchange.lane.session().apply(plan);
         if (plan.payload) exchange.body_bytes += len;
         if (place.last) exchange.response = .complete;
     }
@@ -472,7 +472,7 @@ pub const Exchange = struct {
     /// Queues the end of the response with its trailers, of which there may be none. On an error nothing has
     /// changed.
     pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) EndError!void {
-        const session = &exchange.lane.session;
+        const session = exchange.lane.session();
         const outbox = exchange.out();
         if (session.responseStarted() and !session.takesTrailers()) {
             return error.TrailersNotAllowed;
@@ -500,9 +500,9 @@ pub const Exchange = struct {
     ) SwitchError!void {
         const extra = accept.fields;
         const outbox = exchange.lane.headQueue();
-        const status = exchange.lane.session.switchStatus();
+        const status = exchange.lane.session().switchStatus();
         for (extra, 0..) |field, index| if (handshake.ownsField(field.name())) {
-            exchange.lane.session.noteBadField(index);
+            exchange.lane.session().noteBadField(index);
             return error.ReservedField;
         };
         const own_max = 4;
@@ -527,9 +527,9 @@ pub const Exchange = struct {
         }
         @memcpy(fields[count..][0..extra.len], extra);
         const all = fields[0 .. count + extra.len];
-        const space = try outbox.reserve(pool, try bounded(exchange.lane.session.startSize(all, 0)));
+        const space = try outbox.reserve(pool, try bounded(exchange.lane.session().startSize(all, 0)));
         errdefer outbox.cancel(pool);
-        const session = &exchange.lane.session;
+        const session = exchange.lane.session();
         errdefer session.noteBadField(session.badField() -| count); // the number that the caller knows
         outbox.commit(try session.switchProtocols(all, date, space));
         exchange.status = status;
@@ -538,8 +538,8 @@ pub const Exchange = struct {
     /// Queues an interim response. On an error nothing has changed.
     pub fn inform(exchange: *Exchange, pool: *Pool, status: u16, fields: []const Field) StartError!void {
         const outbox = exchange.lane.headQueue();
-        const space = try outbox.reserve(pool, try bounded(exchange.lane.session.startSize(fields, 0)));
+        const space = try outbox.reserve(pool, try bounded(exchange.lane.session().startSize(fields, 0)));
         errdefer outbox.cancel(pool);
-        outbox.commit(try exchange.lane.session.informational(status, fields, space));
+        outbox.commit(try exchange.lane.session().informational(status, fields, space));
     }
 };

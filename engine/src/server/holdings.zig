@@ -82,7 +82,7 @@ pub const Ranking = struct {
     pub fn fill(ranking: *Ranking, shares: *Shares, lanes: Lanes, lends: bool) u64 {
         assert(ranking.len == 0);
         var it = lanes;
-        if (lends) while (it.next()) |lane| shares.note(&lane.out.queue);
+        if (lends) while (it.next()) |lane| shares.note(&lane.out().queue);
         var held: u64 = 0;
         it = lanes;
         while (it.next()) |lane| {
@@ -126,7 +126,7 @@ pub fn takeableBytes(lane: *const Lane, shares: *const Shares) u64 {
 /// Bytes that the kernel held for a connection at the last look. The end of the connection frees
 /// them, for other processes.
 fn kernelBytes(lane: *const Lane) u64 {
-    return switch (lane.out.state) {
+    return switch (lane.out().state) {
         .open => 0,
         .blocked => |blockage| blockage.held,
     };
@@ -136,15 +136,15 @@ fn kernelBytes(lane: *const Lane) u64 {
 fn unsentBytes(lane: *const Lane, shares: *const Shares) u64 {
     if (lane.isClosed()) return 0;
     const unsent: i64 = @intCast(lane.queuedBytes());
-    return @intCast(unsent + shares.surcharge(&lane.out.queue));
+    return @intCast(unsent + shares.surcharge(&lane.out().queue));
 }
 
 /// Whether output stays because the peer does not take it.
 pub fn waitsForPeer(lane: *const Lane) bool {
-    switch (lane.session) {
-        .single => return lane.out.state == .blocked,
+    switch (lane.session()) {
+        .single => return lane.out().state == .blocked,
         .stream => |*view| {
-            if (lane.out.queue.bytes == 0) return false;
+            if (lane.out().queue.bytes == 0) return false;
             if (lane.transport.out.state == .blocked) return true;
             return view.session.lacks(view.stream) != .nothing;
         },
@@ -153,7 +153,7 @@ pub fn waitsForPeer(lane: *const Lane) bool {
 
 /// Since when a stream has waited for its peer.
 fn waitsSince(lane: *const Lane) u64 {
-    if (lane.out.state == .blocked) return lane.out.state.blocked.stall.since;
+    if (lane.out().state == .blocked) return lane.out().state.blocked.stall.since;
     const exchange = lane.current() orelse return 0;
     return exchange.active_at;
 }

@@ -34,11 +34,8 @@ pub const Lane = struct {
     ticket: Ticket,
     /// The transport that carries the lane's bytes.
     transport: *Transport,
-    session: Session,
     /// Bytes that were received and not taken: content of a stream, or bytes of the wire.
     input: Input = .{},
-    /// The transport's own output, or that of the stream.
-    out: *Output,
     phase: Phase,
     timer: Timer = .{},
     sending: PeerSide = .open,
@@ -55,6 +52,8 @@ pub const Lane = struct {
     needs_more: bool = false,
     /// Requests that have come, refused ones included.
     request_count: u32 = 0,
+    /// The number of the lane's stream in the session of its transport; 0: the lane is the transport's own.
+    stream: protocol.Stream = 0,
 
     /// Whether the lane is between two requests, or within one.
     pub const Phase = union(enum) {
@@ -82,7 +81,23 @@ pub const Lane = struct {
 
     /// Whether the lane is that of a stream, one of many on its transport.
     pub inline fn isStream(lane: *const Lane) bool {
-        return lane.session == .stream;
+        return lane.stream != 0;
+    }
+
+    /// The transport's own output, or that of the stream.
+    pub inline fn out(lane: anytype) switch (@TypeOf(lane)) {
+        *Lane => *Output,
+        *const Lane => *const Output,
+        else => unreachable,
+    } {
+        return if (lane.isStream()) &Stream.of(lane).out else &lane.transport.out;
+    }
+
+    /// The session of the connection, or the lane's stream of it. Not kept: each idle connection would pay
+    /// for what its transport knows.
+    pub inline fn session(lane: *const Lane) Session {
+        if (lane.stream == 0) return .of(&lane.transport.single);
+        return .ofStream(&lane.transport.phase.multiplexed.session, lane.stream);
     }
 
     /// The exchange that is going on.
@@ -181,8 +196,8 @@ pub const Lane = struct {
     pub fn mayWithhold(lane: *const Lane) bool {
         const exchange = lane.current() orelse return false;
         if (exchange.status != 0 or exchange.response != .open or !exchange.inputComplete()) return false;
-        if (lane.isStream() or lane.out.state != .open) return false;
-        return !lane.out.queue.isEmpty() and lane.out.queue.bytes < Output.together_bytes;
+        if (lane.isStream() or lane.out().state != .open) return false;
+        return !lane.out().queue.isEmpty() and lane.out().queue.bytes < Output.together_bytes;
     }
 
     fn holdsEnd(lane: *const Lane) bool {
@@ -200,12 +215,12 @@ pub const Lane = struct {
     /// Bytes that wait in the lane's name: unframed ones of a stream, else those that wait for the kernel,
     /// sealed or not. Those of file ranges are not counted.
     pub fn queuedBytes(lane: *const Lane) usize {
-        return if (lane.isStream()) lane.out.queue.bytes else lane.transport.queuedBytes();
+        return if (lane.isStream()) lane.out().queue.bytes else lane.transport.queuedBytes();
     }
 
     /// Has everything left the lane's output: to the wire, or to the kernel?
     pub fn isFlushed(lane: *const Lane) bool {
-        return if (lane.isStream()) lane.out.queue.isEmpty() else lane.transport.isFlushed();
+        return if (lane.isStream()) lane.out().queue.isEmpty() else lane.transport.isFlushed();
     }
 
     /// Has the kernel taken everything, be it framed or not?
@@ -217,9 +232,9 @@ pub const Lane = struct {
     /// `with_file`: only sending its file shows whether that can be read.
     pub fn leavesSurely(lane: *const Lane, with_file: bool) bool {
         // Framed bytes leave with the next ones; the rest may wait for windows.
-        if (lane.isStream()) return lane.out.queue.isEmpty();
-        if (lane.out.state != .open) return false;
-        return !with_file or lane.out.queue.isEmpty();
+        if (lane.isStream()) return lane.out().queue.isEmpty();
+        if (lane.out().state != .open) return false;
+        return !with_file or lane.out().queue.isEmpty();
     }
 
     /// The queue for heads: each depends on those before it on its connection, whichever lane's they are.
@@ -246,10 +261,10 @@ pub const Lane = struct {
             if (!lane.isStream()) suffix = try rest.reserve(pool, session_file.body_suffix_bytes_max);
         }
         const lines_bytes = if (response.lines) |lines| lines.text.len else 0;
-        const head_bytes = lane.session.startSize(response.fields, lines_bytes);
+        const head_bytes = lane.session().startSize(response.fields, lines_bytes);
         const space = try framed.reserve(pool, try exchange_file.bounded(head_bytes) + content.len);
         errdefer framed.cancel(pool);
-        const started = try lane.session.start(.{
+        const started = try lane.session().start(.{
             .status = response.status,
             .fields = response.fields,
             .says_keep_alive = response.says_keep_alive,
@@ -266,7 +281,7 @@ pub const Lane = struct {
             assert(!whole);
             @memcpy(suffix[0..started.suffix.len], started.suffix);
             if (suffix.len > 0) rest.commit(started.suffix.len);
-            lane.out.queue.take(&rest);
+            lane.out().queue.take(&rest);
         } else rest.deinit(pool);
         return started.payload;
     }
@@ -274,9 +289,9 @@ pub const Lane = struct {
     /// Whether this many bytes of content may leave with the head of their response. Content of streams
     /// waits where others may overtake it.
     inline fn leavesWithHead(lane: *const Lane, len: usize) bool {
-        const view = switch (lane.session) {
+        const view = switch (lane.session()) {
             .single => return true,
-            .stream => |*view| view,
+            .stream => |view| view,
         };
         const framed = &lane.transport.out;
         return framed.state == .open and framed.queue.bytes < framed_bytes_max and
@@ -286,7 +301,7 @@ pub const Lane = struct {
     /// Says that a client which waits may send its content, if it does. On an error nothing has changed.
     pub fn sayContinue(lane: *Lane, pool: *Pool) error{OutOfMemory}!void {
         const outbox = lane.headQueue();
-        switch (lane.session) {
+        switch (lane.session()) {
             .single => |single| if (single.takeContinue()) |interim| try outbox.append(pool, interim),
             .stream => |*view| {
                 const space = try outbox.reserve(pool, Multiplexed.continue_bytes_max);
@@ -298,12 +313,12 @@ pub const Lane = struct {
 
     /// Ends a head that waits to know how long the body is. On an error nothing has changed.
     pub fn closeHead(lane: *Lane, pool: *Pool) error{OutOfMemory}!void {
-        const single = switch (lane.session) {
+        const single = switch (lane.session()) {
             .single => |single| single,
             .stream => return, // heads of streams are complete
         };
         if (!single.headIsOpen()) return;
-        const outbox = &lane.out.queue;
+        const outbox = &lane.out().queue;
         const plan = single.planHeadEnd(try outbox.reserve(pool, session_file.body_prefix_bytes_max));
         outbox.commit(plan.len);
         single.apply(plan);
@@ -314,7 +329,7 @@ pub const Lane = struct {
     /// The deadline of the peer's next step; `Timer.never` while nothing is expected of it.
     pub fn deadline(lane: *const Lane, config: *const Config) u64 {
         if (!lane.isStream()) return lane.transport.deadline(config);
-        return switch (lane.out.state) {
+        return switch (lane.out().state) {
             .open => lane.expectedAt(config),
             .blocked => |blockage| @min(lane.expectedAt(config), blockage.stall.deadline(config.write_ms)),
         };
@@ -366,7 +381,7 @@ pub const Lane = struct {
     /// The consequence of `deadline`, if that has passed.
     pub fn overdue(lane: *const Lane, now: u64, config: *const Config) Overdue {
         if (now < lane.deadline(config)) return .not_yet;
-        switch (lane.out.state) {
+        switch (lane.out().state) {
             .open => {},
             .blocked => |blockage| if (now >= blockage.stall.deadline(config.write_ms)) return .write_stalled,
         }
@@ -417,18 +432,18 @@ pub const Lane = struct {
 
     /// Asserts what always holds between two rounds.
     pub fn invariants(lane: *const Lane) void {
-        lane.session.invariants();
-        lane.out.queue.invariants();
+        lane.session().invariants();
+        lane.out().queue.invariants();
         if (lane.current()) |exchange| {
             assert(exchange.lane == lane);
             exchange.invariants();
         }
         // The kernel has said that it will take more, or a turn is over.
-        if (lane.out.state == .blocked) assert(!lane.isFlushed());
+        if (lane.out().state == .blocked) assert(!lane.isFlushed());
         if (lane.isStream()) {
             Stream.of(lane).invariants();
         } else {
-            assert(lane == &lane.transport.lane and lane.out == &lane.transport.out);
+            assert(lane == &lane.transport.lane);
             lane.transport.invariants();
         }
     }
@@ -441,13 +456,13 @@ const testing = std.testing;
 fn answer(transport: *Transport, lane: *Lane, pool: *Pool) ![]const u8 {
     var exchange: Exchange = .{ .ticket = .none, .lane = lane, .active_at = 0 };
     lane.phase = .{ .exchange = &exchange };
-    try testing.expect(!lane.session.responseStarted());
+    try testing.expect(!lane.session().responseStarted());
     try exchange.start(pool, .{ .status = 200, .body = "h" }, &@as([29]u8, @splat('d')));
     try exchange.copy(pool, "i", .{ .last = true });
     try testing.expectEqual(2, exchange.body_bytes);
     try testing.expectError(error.OutOfOrder, exchange.copy(pool, "more", .{}));
     lane.invariants();
-    try testing.expectEqual(lane.session.conclude() == .close, lane.isStream());
+    try testing.expectEqual(lane.session().conclude() == .close, lane.isStream());
     lane.phase = if (lane.isStream()) .closing else .{ .idle = .{ .since = 0 } };
     return transport.out.queue.only().?;
 }
@@ -496,7 +511,7 @@ test "a lane answers requests over plain memory: its own, and that of a stream" 
         }
     }
     var stream: Stream = undefined;
-    stream.init(.none, &transport, .ofStream(session, 1), 0);
+    stream.init(.none, &transport, 1, 0);
     multiplex.add(&stream);
     session.own(1, 1);
     // The head leaves with the first content, more of that waits to be framed.

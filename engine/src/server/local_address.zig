@@ -2,11 +2,11 @@
 //! share it.
 const std = @import("std");
 const assert = std.debug.assert;
-const Text = @import("transport.zig").Transport.Text;
+const AddressText = @import("address_text.zig").AddressText;
 
 /// A numeric address and a port, with the number of those that refer to it.
 pub const LocalAddress = struct {
-    text: Text,
+    text: AddressText,
     port: u16,
     users: u32 = 1,
 

@@ -333,7 +333,7 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     try testing.expectEqual(2000, transport.deadline(&config));
     try testing.expectEqual(.end, multiplex.due(&transport, &config));
     var stream: Stream = undefined;
-    stream.init(.none, &transport, .ofStream(&multiplex.session, 1), 0);
+    stream.init(.none, &transport, 1, 0);
     multiplex.add(&stream);
     try testing.expectEqual(Timer.never, transport.deadline(&config));
     multiplex.remove(&stream, 2000);

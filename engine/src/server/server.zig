@@ -14,6 +14,7 @@ pub const Worker = @import("worker.zig").Worker;
 pub const Config = @import("config.zig").Config;
 pub const api_limits = @import("config.zig").api_limits;
 pub const Fault = @import("fault.zig").Fault;
+pub const AddressText = @import("address_text.zig").AddressText;
 pub const Admission = @import("admission.zig").Admission;
 
 pub const Lane = @import("lane.zig").Lane;
@@ -122,6 +123,7 @@ test {
     _ = @import("multiplex.zig");
     _ = @import("networks.zig");
     _ = @import("outbox.zig");
+    _ = @import("peer_text.zig");
     _ = @import("pool.zig");
     _ = @import("relay.zig");
     _ = @import("relief.zig");

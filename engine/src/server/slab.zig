@@ -61,8 +61,26 @@ pub fn Slab(comptime T: type) type {
         const Slot = struct {
             /// The item's; of a free slot, the one between its last item's and its next one's.
             ticket: Ticket,
-            next_free: ?*Slot,
-            item: T,
+            /// The item; in a free slot, its pointer to the next one. No union: with safety checks a union of
+            /// both has a tag, and each idle connection pays for it.
+            place: [place_bytes]u8 align(place_align),
+
+            const place_bytes = @max(@sizeOf(T), @sizeOf(?*Slot));
+            const place_align = @max(@alignOf(T), @alignOf(?*Slot));
+
+            fn item(slot: *Slot) *T {
+                return @ptrCast(&slot.place);
+            }
+
+            fn nextFree(slot: *Slot) *?*Slot {
+                assert(!slot.ticket.isOfItem());
+                return @ptrCast(&slot.place);
+            }
+
+            fn of(thing: *T) *Slot {
+                const place: *align(place_align) [place_bytes]u8 = @ptrCast(@alignCast(thing));
+                return @alignCast(@fieldParentPtr("place", place));
+            }
         };
 
         gpa: std.mem.Allocator,
@@ -89,26 +107,25 @@ pub fn Slab(comptime T: type) type {
         pub inline fn add(self: *Self) error{OutOfMemory}!struct { ticket: Ticket, item: *T } {
             if (self.first_free == null) try self.grow();
             const slot = self.first_free.?;
-            self.first_free = slot.next_free;
+            self.first_free = slot.nextFree().*;
             slot.ticket = slot.ticket.next();
-            assert(slot.ticket.isOfItem());
             self.count += 1;
-            return .{ .ticket = slot.ticket, .item = &slot.item };
+            return .{ .ticket = slot.ticket, .item = slot.item() };
         }
 
         /// The item, or null when the ticket is stale or never was.
         pub fn get(self: *Self, ticket: Ticket) ?*T {
             const slot = self.slotOf(ticket) orelse return null;
-            return &slot.item;
+            return slot.item();
         }
 
         /// Gives an item's slot back; its ticket is stale from now on.
         pub fn remove(self: *Self, item: *T) void {
-            const slot: *Slot = @alignCast(@fieldParentPtr("item", item));
+            const slot: *Slot = .of(item);
             assert(slot.ticket.isOfItem());
             slot.ticket = slot.ticket.next();
-            slot.next_free = null;
-            if (self.first_free == null) self.first_free = slot else self.last_free.?.next_free = slot;
+            slot.nextFree().* = null;
+            if (self.first_free == null) self.first_free = slot else self.last_free.?.nextFree().* = slot;
             self.last_free = slot;
             assert(self.count > 0);
             self.count -= 1;
@@ -129,7 +146,7 @@ pub fn Slab(comptime T: type) type {
                 while (it.at < it.slab.chunks.items.len * chunk_items) {
                     const slot = it.slab.slotAt(it.at);
                     it.at += 1;
-                    if (slot.ticket.isOfItem()) return &slot.item;
+                    if (slot.ticket.isOfItem()) return slot.item();
                 }
                 return null;
             }
@@ -160,7 +177,8 @@ pub fn Slab(comptime T: type) type {
             const first = self.chunks.items.len * chunk_items;
             for (chunk, first..) |*slot, number| {
                 slot.ticket = .of(self.engine, self.kind, @intCast(number));
-                slot.next_free = if (number + 1 < first + chunk_items) &chunk[number + 1 - first] else null;
+                const is_last = number + 1 == first + chunk_items;
+                slot.nextFree().* = if (is_last) null else &chunk[number + 1 - first];
             }
             self.chunks.appendAssumeCapacity(chunk);
             self.first_free = &chunk[0];

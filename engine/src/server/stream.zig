@@ -2,7 +2,6 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
-const Session = protocol.Session;
 const KeptHead = @import("kept_head.zig").KeptHead;
 const Lane = @import("lane.zig").Lane;
 const Output = @import("output.zig").Output;
@@ -47,12 +46,18 @@ pub const Stream = struct {
     }
 
     /// Prepares a slot for a stream that was opened; it must not move afterwards.
-    pub fn init(stream: *Stream, ticket: Ticket, transport: *Transport, session: Session, now: u64) void {
+    pub fn init(
+        stream: *Stream,
+        ticket: Ticket,
+        transport: *Transport,
+        number: protocol.Stream,
+        now: u64,
+    ) void {
+        assert(number != 0);
         stream.* = .{ .lane = .{
             .ticket = ticket,
             .transport = transport,
-            .session = session,
-            .out = &stream.out,
+            .stream = number,
             .phase = .{ .idle = .{ .since = now } },
             .request_count = transport.lane.request_count,
         } };
@@ -60,7 +65,7 @@ pub const Stream = struct {
 
     /// The number of the stream in its connection's session.
     pub fn id(stream: *const Stream) protocol.Stream {
-        return stream.lane.session.stream.stream;
+        return stream.lane.stream;
     }
 
     /// The stream of a lane that is one.
@@ -76,7 +81,7 @@ pub const Stream = struct {
     /// Asserts what always holds between two rounds.
     pub fn invariants(stream: *const Stream) void {
         const lane = &stream.lane;
-        assert(lane.out == &stream.out and lane.transport.multiplex() != null);
+        assert(lane.transport.multiplex() != null);
         // A stream has one exchange, and closes with it.
         assert(lane.phase == .exchange or lane.phase == .closing);
         // The host was told of the end when it had all content.

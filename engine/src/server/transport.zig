@@ -14,6 +14,7 @@ const Lane = @import("lane.zig").Lane;
 const LocalAddress = @import("local_address.zig").LocalAddress;
 const Multiplex = @import("multiplex.zig").Multiplex;
 const Output = @import("output.zig").Output;
+const PeerText = @import("peer_text.zig").PeerText;
 const Relaying = @import("relay.zig").Relaying;
 const Repeat = @import("repeat.zig").Repeat;
 const Share = @import("share.zig").Share;
@@ -56,34 +57,19 @@ pub const Transport = struct {
     trusted: bool = false,
     /// A number for logs: counts up per worker.
     number: u32,
-    listener: u32,
+    listener: u16,
     peer_port: u16 = 0,
     /// The address as text; empty for Unix sockets.
-    peer_text: Text = .empty,
+    peer_text: PeerText = .{},
     /// The address that the peer has connected to; null for Unix sockets.
     local_address: ?*LocalAddress = null,
 
+    comptime {
+        // Each idle connection has one. ARCHITECTURE.md, "Memory", says what for.
+        assert(@sizeOf(Transport) <= 352);
+    }
+
     pub const Surplus = enum { no, connections, memory };
-
-    /// A numeric address (at most "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255"); empty for Unix sockets.
-    pub const Text = struct {
-        len: u8,
-        bytes: [46:0]u8,
-
-        pub const empty: Text = .{ .len = 0, .bytes = @splat(0) };
-
-        /// Keeps a copy, cut at the longest address.
-        pub fn set(text: *Text, value: []const u8) void {
-            text.len = @intCast(@min(value.len, text.bytes.len));
-            @memcpy(text.bytes[0..text.len], value[0..text.len]);
-            text.bytes[text.len] = 0;
-        }
-
-        /// The text, with a NUL behind it for C.
-        pub fn slice(text: *const Text) [:0]const u8 {
-            return text.bytes[0..text.len :0];
-        }
-    };
 
     /// The meaning of the wire's bytes.
     pub const Phase = union(enum) {
@@ -121,15 +107,13 @@ pub const Transport = struct {
             .lane = .{
                 .ticket = ticket,
                 .transport = transport,
-                .session = .of(&transport.single),
-                .out = &transport.out,
                 .phase = .{ .idle = .{ .since = now } },
             },
             .single = .init(limits),
             .socket = socket,
             .phase = .serving,
             .number = number,
-            .listener = listener,
+            .listener = @intCast(listener),
         };
     }
 
@@ -168,7 +152,7 @@ pub const Transport = struct {
         const exchange = transport.lane.current() orelse return;
         // A client whose response has begun is told by the next one. A WebSocket that is about to begin may
         // go on.
-        const session = &transport.lane.session;
+        const session = transport.lane.session();
         if (exchange.websocket == null and !session.responseStarted()) session.closeAfterResponse();
     }
 

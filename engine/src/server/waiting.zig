@@ -111,7 +111,7 @@ pub const Waiting = struct {
         waiting.withheld.append(gpa, .{
             .lane = lane.ticket,
             .since = now,
-            .bytes = lane.out.queue.bytes,
+            .bytes = lane.out().queue.bytes,
         }) catch return false;
         lane.withheld = true;
         if (waiting.withheld_at == null) waiting.withheld_at = now;

@@ -656,7 +656,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         fn bodyStalled(w: *Self, lane: *Lane, exchange: *Exchange) void {
             assert(lane.current() == exchange);
-            if (lane.session.responseStarted()) {
+            if (lane.session().responseStarted()) {
                 return w.fail(lane, .client_timeout);
             }
             const refusal: Refusal = .{ .status = 408, .detail = "The request body took too long." };
@@ -679,7 +679,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 );
             }
             const is_told = exchange.idle_end == .answer and exchange.openWebSocket() == null and
-                !lane.session.responseStarted();
+                !lane.session().responseStarted();
             if (!is_told) return w.fail(lane, exchange.idle_reason);
             const refusal: Refusal = .{ .status = 504, .detail = "The request took too long." };
             w.tellRefused(lane, refusal, true);
@@ -785,6 +785,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
                 tunnel.destroy(&w.pool);
             }
             LocalAddress.leave(&transport.local_address, w.gpa);
+            transport.peer_text.clear(w.gpa);
             w.admission.leave(transport.entry);
             w.relays -= @intFromBool(transport.local);
             w.transports.remove(transport);
@@ -836,7 +837,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// The exchange that is going on is the last one; a WebSocket ends.
         fn drainLane(w: *Self, lane: *Lane) void {
             const exchange = lane.current() orelse return;
-            lane.session.closeAfterResponse();
+            lane.session().closeAfterResponse();
             if (exchange.websocket != null) live.goAway(w, exchange);
         }
 

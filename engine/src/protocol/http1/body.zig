@@ -52,12 +52,12 @@ pub const Chunked = struct {
     pub fn feed(chunked: *Chunked, bytes: []const u8, limits: *const Limits, head: *Head) Step {
         var at: usize = 0;
         while (true) switch (chunked.place) {
-            .line => |*line| switch (line.feed(bytes[at..], limits.chunk_line_bytes_max)) {
+            .line => |*line| switch (line.feed(bytes[at..], limits, &chunked.extension_debt)) {
                 .incomplete => return .{ .consumed = bytes.len, .event = .need_more },
                 .refused => |refusal| return .{ .consumed = at, .event = .{ .refused = refusal } },
                 .complete => |len| {
                     at += len;
-                    if (chunked.open(line.*, limits)) |refusal| {
+                    if (chunked.open(line.size, limits)) |refusal| {
                         return .{ .consumed = at, .event = .{ .refused = refusal } };
                     }
                 },
@@ -87,10 +87,9 @@ pub const Chunked = struct {
     }
 
     /// Decides what follows a complete size line: content, or the trailers.
-    fn open(chunked: *Chunked, line: Line, limits: *const Limits) ?Refusal {
-        const size = line.size;
+    fn open(chunked: *Chunked, size: u64, limits: *const Limits) ?Refusal {
         const debt_max = @as(u64, limits.chunk_line_bytes_max) * Limits.extensions_ratio;
-        chunked.extension_debt = (chunked.extension_debt + line.extension_len) -| size;
+        chunked.extension_debt = chunked.extension_debt -| size;
         if (chunked.extension_debt > debt_max) {
             return .{ .status = 400, .detail = "too many chunk extensions" };
         }
@@ -148,14 +147,13 @@ fn withoutForbidden(fields: []FieldSpan) []FieldSpan {
 const Line = struct {
     size: u64 = 0,
     len: u32 = 0,
-    extension_len: u32 = 0,
     part: enum(u8) { first_digit, digits, space, extension, lf } = .first_digit,
 
     const Outcome = union(enum) { incomplete, complete: usize, refused: Refusal };
 
-    fn feed(line: *Line, bytes: []const u8, bytes_max: u32) Outcome {
+    fn feed(line: *Line, bytes: []const u8, limits: *const Limits, extension_bytes: *u64) Outcome {
         for (bytes, 1..) |byte, consumed| {
-            if (line.len == bytes_max) return bad("chunk line too long");
+            if (line.len == limits.chunk_line_bytes_max) return bad("chunk line too long");
             line.len += 1;
             switch (line.part) {
                 .first_digit, .digits => if (std.fmt.charToDigit(byte, 16)) |digit| {
@@ -180,7 +178,7 @@ const Line = struct {
                 .extension => if (byte == '\r') {
                     line.part = .lf;
                 } else if (syntax.isFieldValue(&.{byte})) {
-                    line.extension_len += 1;
+                    extension_bytes.* += 1;
                 } else return bad("control byte in chunk extension"),
                 .lf => return if (byte == '\n') .{ .complete = consumed } else bad("bare CR in chunk line"),
             }

@@ -136,7 +136,7 @@ const blank_lines_max = 4;
 
 comptime {
     // Each connection has a session, so its size counts.
-    assert(@sizeOf(Session) <= 96);
+    assert(@sizeOf(Session) <= 88);
 }
 
 /// Which way the peer's bytes are read.

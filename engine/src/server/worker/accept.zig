@@ -30,7 +30,7 @@ pub fn Accept(comptime W: type) type {
             if (w.connectionCount() >= most) return rejectBluntly(w, listener, socket, &from);
             const transport = open(w, listener, socket) catch
                 return rejectBluntly(w, listener, socket, &from);
-            noteClient(w, transport, &from);
+            noteClient(w, transport, &from) catch return w.close(&transport.lane);
             if (w.listeners.items[listener].proxies) |*proxies| {
                 return proxied_part.expectHeader(w, transport, proxies, &from);
             }
@@ -164,11 +164,15 @@ pub fn Accept(comptime W: type) type {
         }
 
         /// Notes the client's address, and whether the client is a trusted proxy.
-        pub fn noteClient(w: *W, transport: *Transport, client: *const io_layer.Address) void {
+        pub fn noteClient(
+            w: *W,
+            transport: *Transport,
+            client: *const io_layer.Address,
+        ) error{OutOfMemory}!void {
             transport.trusted = w.clients.trusts(client);
             transport.peer_port = client.port() orelse return;
             var buffer: [io_layer.Address.text_bytes_max]u8 = undefined;
-            transport.peer_text.set(hostText(client, &buffer));
+            try transport.peer_text.set(w.gpa, hostText(client, &buffer));
         }
 
         /// Notes the address that the client has connected to: the one that a proxy has `named`, or the

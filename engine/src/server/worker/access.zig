@@ -58,7 +58,7 @@ pub fn Access(comptime W: type) type {
             const lane = exchange.lane;
             // An exchange that is ended from outside leaves its connection closing, with the output that the
             // peer did not take.
-            const left = if (lane.phase == .closing) lane.out.queue.bytes else 0;
+            const left = if (lane.phase == .closing) lane.out().queue.bytes else 0;
             const cut_short = exchange.openWebSocket() == null and
                 (!exchange.isEnded() or (left > 0 and exchange.response != .refused));
             log.end(&w.pool, entry, &.{
@@ -66,7 +66,7 @@ pub fn Access(comptime W: type) type {
                 .body_bytes = exchange.body_bytes -| (if (cut_short) left else 0),
                 .end = if (cut_short)
                     .cut_short
-                else if (lane.session.persists() and lane.phase != .closing)
+                else if (lane.session().persists() and lane.phase != .closing)
                     .goes_on
                 else
                     .closes,
@@ -93,7 +93,7 @@ pub fn Access(comptime W: type) type {
             bytes: u64,
             raw: []const u8,
         ) void {
-            const family = lane.session.family();
+            const family = lane.session().family();
             if (w.counting.counters) |counters| counters.noteEarlyRefusal(refusal.status, family);
             const log = if (w.access) |*log| log else return;
             lane.request_count +%= 1;

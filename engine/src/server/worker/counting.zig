@@ -112,7 +112,7 @@ pub fn CountersPart(comptime W: type) type {
         pub fn countEnd(w: *W, counters: *Counters, exchange: *const Exchange) void {
             assert(w.counting.counters == counters);
             counters.noteStatus(exchange.status);
-            counters.noteRequestBy(exchange.lane.session.family());
+            counters.noteRequestBy(exchange.lane.session().family());
             if (exchange.response == .refused) return counters.noteRefusal(exchange.status);
             // A request without an answer took no time that says anything, and a WebSocket lasts as long as
             // its peers like.

@@ -10,12 +10,12 @@ const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
 const io_layer = @import("io");
+const AddressText = @import("../address_text.zig").AddressText;
 const Exchange = @import("../exchange.zig").Exchange;
 const Client = @import("../client.zig").Client;
 const Lane = @import("../lane.zig").Lane;
 const Intake = @import("../intake.zig").Intake;
 const memory = @import("../memory.zig");
-const Transport = @import("../transport.zig").Transport;
 
 /// The methods of a worker that gathers bodies.
 pub fn Gathering(comptime W: type) type {
@@ -68,7 +68,7 @@ pub fn Gathering(comptime W: type) type {
             const most = w.config.address_upload_bytes_max;
             const came = intake.bytesCame();
             if (most == 0 or came <= @max(intake.upload.bytes, step_bytes)) return true;
-            var text: Transport.Text = undefined;
+            var text: AddressText = undefined;
             const client = addressOf(w, exchange, intake, &text) orelse return true;
             const bytes = came + step_bytes - came % step_bytes - intake.upload.bytes;
             if (w.admission.charge(&intake.upload, &client, bytes, most, w.clock.now)) return true;
@@ -87,7 +87,7 @@ pub fn Gathering(comptime W: type) type {
             w: *W,
             exchange: *const Exchange,
             intake: *const Intake,
-            text: *Transport.Text,
+            text: *AddressText,
         ) ?io_layer.Address {
             const lane = exchange.lane;
             const client: Client = .of(lane, &w.clients.trust, &intake.head, text);
@@ -228,7 +228,7 @@ pub fn Gathering(comptime W: type) type {
             w.endExchange(exchange, .server_error);
             w.sayRefusal(lane, refusal, .{
                 .retry_after_s = if (refusal.status == too_many.status) w.config.retry_after_s else null,
-                .with_content = !lane.session.asksForHead(),
+                .with_content = !lane.session().asksForHead(),
             });
         }
     };

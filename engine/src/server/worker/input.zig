@@ -77,10 +77,10 @@ pub fn Input(comptime W: type) type {
                 if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.clock.now);
                 if (w.isHostAtWork(exchange)) {
                     // The host sees the event at once; its answer goes out together with queued output.
-                    if (!lane.out.queue.isEmpty() and !w.withhold(lane)) w.waiting.cork(lane);
+                    if (!lane.out().queue.isEmpty() and !w.withhold(lane)) w.waiting.cork(lane);
                     return w.arm(lane);
                 }
-            } else if (W.has_pushing and lane.isIdle() and !lane.out.queue.isEmpty()) {
+            } else if (W.has_pushing and lane.isIdle() and !lane.out().queue.isEmpty()) {
                 return w.waiting.cork(lane); // a whole answer goes out together with a few more
             }
             if (w.send(lane)) w.settle(lane);
@@ -89,7 +89,7 @@ pub fn Input(comptime W: type) type {
         /// Reads requests of a connection with one exchange at a time; the number of bytes that were
         /// consumed.
         fn parse(w: *W, lane: *Lane, unread: []u8) usize {
-            const single = lane.session.single;
+            const single = lane.session().single;
             var used: usize = 0;
             var rounds: u32 = 0;
             const turn = w.budget.turn(w.config.round_bytes);
@@ -230,12 +230,12 @@ pub fn Input(comptime W: type) type {
                 .begun_us = w.clock.round_us,
                 .idle_ms = w.config.request_idle_ms,
             };
-            if (!lane.session.inputComplete()) {
+            if (!lane.session().inputComplete()) {
                 exchange.input = .{ .wanted = .begin(w.clock.now) };
             }
             lane.phase = .{ .exchange = exchange };
             if (lane.request_count == 0 and !lane.isStream()) {
-                if (w.counting.counters) |counters| counters.noteConnectionBy(lane.session.family());
+                if (w.counting.counters) |counters| counters.noteConnectionBy(lane.session().family());
             }
             lane.request_count +%= 1;
             w.stats.requests += 1;
@@ -249,7 +249,7 @@ pub fn Input(comptime W: type) type {
             }
             w.route(exchange);
             if (exchange.websocket == null and (w.stopping != .no or isLastRequest(w, lane)))
-                lane.session.closeAfterResponse();
+                lane.session().closeAfterResponse();
             w.budget.charge(Budget.event_bytes + w.head.text.len);
             upload_part.expect(w, exchange);
             const whole = W.demandOf(exchange).body == .whole;
@@ -306,7 +306,7 @@ pub fn Input(comptime W: type) type {
             w.stats.refused += 1;
             switch (lane.phase) {
                 .exchange => |exchange| {
-                    const started = lane.session.responseStarted();
+                    const started = lane.session().responseStarted();
                     w.tellRefused(lane, refusal, true);
                     if (!started) exchange.noteRefusal(refusal, refusedBytes(w, refusal));
                     w.endExchange(exchange, if (refusal.status == 413) .body_too_large else .protocol_error);
@@ -327,7 +327,7 @@ pub fn Input(comptime W: type) type {
 
         /// Answers a request that was read and that no host answers, and closes the connection in order.
         pub fn refuse(w: *W, lane: *Lane, refusal: Refusal) void {
-            sayRefusal(w, lane, refusal, .{ .with_content = !lane.session.asksForHead() });
+            sayRefusal(w, lane, refusal, .{ .with_content = !lane.session().asksForHead() });
         }
 
         /// The answer itself, dated, and the end of the connection.
@@ -345,7 +345,7 @@ pub fn Input(comptime W: type) type {
             const head = space[0..early.refusalResponse(refusal, dated, &space)];
             const page = if (dated.with_content) dated.page else null;
             if (page == null) return w.sayLast(lane, head);
-            lane.out.queue.append(&w.pool, head) catch return w.close(lane);
+            lane.out().queue.append(&w.pool, head) catch return w.close(lane);
             w.sayLast(lane, page.?.body);
         }
 
@@ -399,7 +399,7 @@ pub fn Input(comptime W: type) type {
 
         /// Queues a whole response of the engine's own, and closes the connection in order.
         pub fn sayLast(w: *W, lane: *Lane, response: []const u8) void {
-            lane.out.queue.append(&w.pool, response) catch return w.close(lane);
+            lane.out().queue.append(&w.pool, response) catch return w.close(lane);
             beginClosing(w, lane);
         }
 
@@ -422,7 +422,7 @@ pub fn Input(comptime W: type) type {
             if (lane.current()) |exchange| {
                 // The rest of the request is not needed: the response is on its way.
                 if (exchange.isEnded()) return;
-                if (lane.session.responseStarted()) {
+                if (lane.session().responseStarted()) {
                     return w.fail(lane, .client_closed);
                 }
                 w.endExchange(exchange, .client_closed);
@@ -436,7 +436,7 @@ pub fn Input(comptime W: type) type {
             const exchange = lane.current() orelse return;
             // A WebSocket needs both directions: it ends with the bytes that its peer sent before.
             if (exchange.websocket != null) return;
-            if (lane.sending == .ended and is_last) lane.session.closeAfterResponse();
+            if (lane.sending == .ended and is_last) lane.session().closeAfterResponse();
             if (exchange.half_closed) return;
             exchange.half_closed = true;
             // The peer may have closed only its sending side, and gets its answer then. Probes tell if it is

@@ -101,7 +101,7 @@ pub fn Shedding(comptime W: type) type {
             const count = w.waiting.corked.items.len;
             while (at < count) : (at += 1) {
                 const lane = w.laneOf(w.waiting.corked.items[at]) orelse continue;
-                if (lane.wire() == .multiplexed and lane.out.state == .open) _ = w.send(lane);
+                if (lane.wire() == .multiplexed and lane.out().state == .open) _ = w.send(lane);
             }
         }
 
@@ -140,7 +140,7 @@ pub fn Shedding(comptime W: type) type {
 
         /// A peer does not read: its stream is reset, or its connection.
         fn cut(w: *W, lane: *Lane) void {
-            switch (lane.session) {
+            switch (lane.session()) {
                 .single => {},
                 .stream => |*view| view.session.reset(view.stream, .enhance_your_calm),
             }
@@ -154,7 +154,7 @@ pub fn Shedding(comptime W: type) type {
             var lanes = w.lanes();
             while (lanes.next()) |lane| {
                 if (lane.isClosed() or !holdings.waitsForPeer(lane)) continue;
-                if (!lane.out.queue.holdsAny(isMeant)) continue;
+                if (!lane.out().queue.holdsAny(isMeant)) continue;
                 // The connection of a trusted proxy has the streams of many clients.
                 const is_whole = lane.wire() == .multiplexed;
                 if (is_whole and lane.transport.trusted) continue;
@@ -177,12 +177,12 @@ pub fn Shedding(comptime W: type) type {
             if (exchange.input == .complete and exchange.websocket == null) {
                 lane.input.deinit(&w.pool);
                 lane.transport.discards = true;
-                lane.session.closeAfterResponse();
+                lane.session().closeAfterResponse();
                 return w.arm(lane);
             }
-            if (lane.session.responseStarted()) return w.fail(lane, .server_error);
+            if (lane.session().responseStarted()) return w.fail(lane, .server_error);
             const refusal = if (exchange.input == .complete) short else short_for_body;
-            const with_content = !lane.session.asksForHead();
+            const with_content = !lane.session().asksForHead();
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
             w.endExchange(exchange, .server_error);
             answer(w, lane, refusal, with_content);

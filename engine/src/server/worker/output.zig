@@ -49,7 +49,7 @@ pub fn Output(comptime W: type) type {
         ) exchange_file.StartError!Outcome {
             try exchange.start(&w.pool, response, w.clock.date());
             w.noteAnswer(exchange);
-            if (exchange.lane.session.droppedField()) noteDropped(w, exchange);
+            if (exchange.lane.session().droppedField()) noteDropped(w, exchange);
             return w.queued(exchange);
         }
 
@@ -131,7 +131,7 @@ pub fn Output(comptime W: type) type {
             const lane = exchange.lane;
             if (lane.isStream()) return w.waiting.corkBoth(lane);
             if (w.pumping == lane) return w.waiting.cork(lane);
-            if (lane.out.state == .open and !w.send(lane)) return;
+            if (lane.out().state == .open and !w.send(lane)) return;
             w.settle(lane);
         }
 
@@ -174,7 +174,7 @@ pub fn Output(comptime W: type) type {
             w.forget(exchange);
             lane.beginClosing();
             if (lane.transport.tunnel) |tunnel| tunnel.silent = true;
-            if (lane.out.state == .open and !w.send(lane)) return;
+            if (lane.out().state == .open and !w.send(lane)) return;
             sever(w, lane, .server_error);
         }
 
@@ -192,12 +192,12 @@ pub fn Output(comptime W: type) type {
 
         /// A peer does not take its response.
         pub fn stalled(w: *W, lane: *Lane) void {
-            if (lane.out.queue.isReading()) {
-                const range = lane.out.queue.first.?.fileRange();
+            if (lane.out().queue.isReading()) {
+                const range = lane.out().queue.first.?.fileRange();
                 return fileFailed(w, lane, range, "was not read within write_ms");
             }
             if (lane.isStream() and streams_part.hasWaitedForOthers(w, .of(lane))) {
-                lane.out.state = .open; // the lane's output begins anew
+                lane.out().state = .open; // the lane's output begins anew
                 return w.arm(lane);
             }
             sever(w, lane, .write_timeout);
@@ -218,8 +218,8 @@ pub fn Output(comptime W: type) type {
             const lane = exchange.lane;
             exchange.active_at = w.clock.now;
             if (lane.isStream()) return streams_part.queuedOnStream(w, exchange);
-            const much = lane.out.queue.bytes >= Place.together_bytes;
-            if (lane.out.state == .open and much) {
+            const much = lane.out().queue.bytes >= Place.together_bytes;
+            if (lane.out().state == .open and much) {
                 if (!w.send(lane)) return .accepted; // the peer is gone, which the host was told
             }
             if (exchange.isSettled()) {
@@ -235,7 +235,7 @@ pub fn Output(comptime W: type) type {
             }
             // A message in answer to a message leaves when the pump ends, at the latest.
             const is_pumped = w.pumping == lane and exchange.websocket != null;
-            if (lane.out.state == .open and !is_pumped) w.waiting.cork(lane);
+            if (lane.out().state == .open and !is_pumped) w.waiting.cork(lane);
             if (!exchange.endsWithFile() and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
@@ -254,7 +254,7 @@ pub fn Output(comptime W: type) type {
 
         /// A response has ended: goes on to the next request, or to the end.
         pub fn goOn(w: *W, lane: *Lane) void {
-            switch (lane.session.conclude()) {
+            switch (lane.session().conclude()) {
                 .keep_alive => lane.transport.awaitRequest(w.clock.now),
                 .drain => lane.phase = .{ .draining = .{
                     .since = w.clock.now,
@@ -295,7 +295,7 @@ pub fn Output(comptime W: type) type {
         /// frames it. False: the connection is lost, and its lane with it.
         pub fn send(w: *W, lane: *Lane) bool {
             if (lane.current()) |exchange| {
-                if (lane.out.state == .open and exchange.keepsHead()) return true;
+                if (lane.out().state == .open and exchange.keepsHead()) return true;
                 lane.closeHead(&w.pool) catch {
                     w.fail(lane, .server_error);
                     return false;
@@ -565,7 +565,7 @@ pub fn Output(comptime W: type) type {
                 },
                 .draining => {},
                 // Only of a stream, whose end may have to be framed yet.
-                .closing => if (lane.isFlushed() and !lane.session.responseOpen()) {
+                .closing => if (lane.isFlushed() and !lane.session().responseOpen()) {
                     w.close(lane);
                     return false;
                 },

@@ -60,7 +60,8 @@ pub fn Proxied(comptime W: type) type {
                             return w.close(&transport.lane);
                         if (header.ends) |ends| {
                             const client = addressOf(ends.source);
-                            accept_part.noteClient(w, transport, &client);
+                            accept_part.noteClient(w, transport, &client) catch
+                                return w.close(&transport.lane);
                             if (!accept_part.admit(w, transport, &client)) return;
                         }
                     },

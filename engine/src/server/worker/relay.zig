@@ -33,7 +33,7 @@ pub fn Relaying(comptime W: type) type {
             if (exchange.websocket == null) return error.NotWebSocket;
             const is_free = !lane.isStream() and lane.current() == exchange and
                 exchange.relay == .none and !exchange.relay_only and
-                !lane.session.responseStarted();
+                !lane.session().responseStarted();
             if (!is_free) return error.OutOfOrder;
             if (w.connectionCount() >= w.connections_max) return error.OutOfMemory;
             const socket = io_layer.streams.adopt(fd) catch return error.OutOfMemory;
@@ -84,14 +84,14 @@ pub fn Relaying(comptime W: type) type {
             const lane = &client.lane;
             const exchange = lane.current() orelse return false;
             if (exchange.relay != local.lane.ticket or exchange.isEnded()) return false;
-            if (lane.session.responseStarted()) return false;
+            if (lane.session().responseStarted()) return false;
             local.out.queue.append(&w.pool, lane.input.unread()) catch return false;
             lane.input.deinit(&w.pool);
             exchange.relay = .none;
             exchange.status = statusOf(first);
             exchange.response = .complete;
             w.noteAnswer(exchange);
-            lane.session.closeAfterResponse();
+            lane.session().closeAfterResponse();
             if (exchange.isHeard()) w.host.finished(w, exchange);
             w.forget(exchange);
             client.leaveServing(.{ .relaying = .begin(local.lane.ticket, w.clock.now) });

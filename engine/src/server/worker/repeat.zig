@@ -14,7 +14,7 @@ pub fn Repeating(comptime W: type) type {
             bytes: []const u8,
             interval_ms: u32,
         ) error{ OutOfMemory, OutOfOrder }!void {
-            if (!exchange.lane.session.responseStarted()) return error.OutOfOrder;
+            if (!exchange.lane.session().responseStarted()) return error.OutOfOrder;
             const now = w.clock.now;
             const repeat = if (interval_ms > 0) try Repeat.create(w.gpa, bytes, interval_ms, now) else null;
             if (exchange.repeat) |old| old.destroy(w.gpa);
@@ -26,7 +26,7 @@ pub fn Repeating(comptime W: type) type {
         pub fn repeatDue(w: *W, lane: *Lane, exchange: *Exchange) void {
             const repeat = exchange.repeat.?;
             repeat.turn(w.clock.now);
-            if (lane.out.state == .open) {
+            if (lane.out().state == .open) {
                 exchange.copy(&w.pool, repeat.bytes(), .{}) catch
                     return w.fail(lane, .server_error);
                 if (!w.send(lane)) return;

@@ -37,8 +37,8 @@ pub fn Storing(comptime W: type) type {
         fn begin(w: *W, lane: *Lane, range: *FileRange) bool {
             assert(range.asks and !range.reading);
             if (!w.storage.read(means(w), lane.ticket, range)) return false;
-            lane.out.state = .{ .blocked = .begin(heldByKernel(w, lane), w.io.now()) };
-            lane.out.queue.noteSlow(range.fd);
+            lane.out().state = .{ .blocked = .begin(heldByKernel(w, lane), w.io.now()) };
+            lane.out().queue.noteSlow(range.fd);
             return true;
         }
 
@@ -74,13 +74,13 @@ pub fn Storing(comptime W: type) type {
                 defer piece.destroy();
                 const ticket: Ticket = @fromBackingInt(@intCast(piece.owner));
                 const lane = w.laneOf(ticket) orelse continue; // the lane has gone meanwhile
-                if (!lane.out.queue.isReading()) continue; // the lane's output was dropped
+                if (!lane.out().queue.isReading()) continue; // the lane's output was dropped
                 arrived(w, lane, piece);
             }
         }
 
         fn arrived(w: *W, lane: *Lane, piece: *const Storage.Piece) void {
-            const outbox = &lane.out.queue;
+            const outbox = &lane.out().queue;
             const range = outbox.first.?.fileRange();
             range.reading = false;
             if (piece.errno != 0) return output_part.fileFailed(w, lane, range, "could not be read");
@@ -89,7 +89,7 @@ pub fn Storing(comptime W: type) type {
                 return output_part.fileFailed(w, lane, range, "ended before all of its bytes were sent");
             }
             // The peer has its time from now on.
-            lane.out.state = .{ .blocked = .begin(heldByKernel(w, lane), w.io.now()) };
+            lane.out().state = .{ .blocked = .begin(heldByKernel(w, lane), w.io.now()) };
             range.advance(bytes.len);
             if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| w.storage.closeFile(whole);
             outbox.prepend(&w.pool, bytes) catch return w.fail(lane, .server_error);
@@ -100,7 +100,7 @@ pub fn Storing(comptime W: type) type {
         /// read some.
         pub fn readableOfStream(w: *W, lane: *Lane) u64 {
             var bytes: u64 = 0;
-            var node = lane.out.queue.first;
+            var node = lane.out().queue.first;
             while (node) |one| : (node = one.next) {
                 if (one.unsent()) |unsent| {
                     bytes += unsent.len;

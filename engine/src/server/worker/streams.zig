@@ -87,7 +87,7 @@ pub fn Streams(comptime W: type) type {
         }
 
         fn open(w: *W, transport: *Transport, multiplex: *Multiplex, id: StreamId) ?*Stream {
-            const stream = take(w, transport, &multiplex.session, id) catch {
+            const stream = take(w, transport, id) catch {
                 multiplex.session.reset(id, .refused_stream);
                 return null;
             };
@@ -96,15 +96,10 @@ pub fn Streams(comptime W: type) type {
             return stream;
         }
 
-        fn take(
-            w: *W,
-            transport: *Transport,
-            session: *Multiplexed.Session,
-            id: StreamId,
-        ) error{OutOfMemory}!*Stream {
+        fn take(w: *W, transport: *Transport, id: StreamId) error{OutOfMemory}!*Stream {
             try w.reserveTurns();
             const slot = try w.open_streams.add();
-            slot.item.init(slot.ticket, transport, .ofStream(session, id), w.clock.now);
+            slot.item.init(slot.ticket, transport, id, w.clock.now);
             transport.lane.request_count +%= 1;
             return slot.item;
         }
@@ -249,7 +244,7 @@ pub fn Streams(comptime W: type) type {
         /// Hands a stream content that has come for it, or that it holds. See `Input.pump`.
         pub fn pumpStream(w: *W, stream: *Stream, received: ?[]u8) void {
             const lane = &stream.lane;
-            const view = &lane.session.stream;
+            const view = lane.session().stream;
             if (received) |bytes| {
                 if (lane.phase == .closing) return view.release(bytes.len);
                 if (lane.yielded or !lane.input.isEmpty() or !lane.wantsInput()) {
@@ -375,7 +370,7 @@ pub fn Streams(comptime W: type) type {
             assert(w.pumping == null);
             if (!exchange.lane.isStream()) return;
             const wire = &exchange.lane.transport.lane;
-            if (wire.out.state != .open or !w.send(exchange.lane)) return;
+            if (wire.out().state != .open or !w.send(exchange.lane)) return;
             if (w.send(wire)) w.settle(wire);
         }
 
@@ -383,13 +378,13 @@ pub fn Streams(comptime W: type) type {
         /// waits.
         fn pour(lane: *Lane) void {
             const is_last = lane.phase == .closing;
-            const view = &lane.session.stream;
-            view.session.pourAll(view.stream, lane.out.queue.bytes, is_last);
+            const view = lane.session().stream;
+            view.session.pourAll(view.stream, lane.out().queue.bytes, is_last);
         }
 
         /// A response is queued whose file may be on slow storage: its content is framed as it is revealed.
         pub fn withhold(_: *W, exchange: *Exchange, len: u64) void {
-            switch (exchange.lane.session) {
+            switch (exchange.lane.session()) {
                 .single => {},
                 .stream => |*view| view.session.withhold(view.stream, len),
             }
@@ -397,7 +392,7 @@ pub fn Streams(comptime W: type) type {
 
         fn revealFile(w: *W, stream: *Stream) void {
             assert(!stream.closed);
-            const view = &stream.lane.session.stream;
+            const view = stream.lane.session().stream;
             if (view.session.withheld(view.stream) == 0 or stream.out.queue.isReading()) return;
             view.session.reveal(view.stream, storage_part.readableOfStream(w, &stream.lane));
         }
@@ -647,7 +642,7 @@ pub fn Streams(comptime W: type) type {
 
         /// A stream ends before its response does, and its peer is told why.
         pub fn resetStream(lane: *Lane, reason: Reason) void {
-            const view = &lane.session.stream;
+            const view = lane.session().stream;
             view.session.reset(view.stream, switch (reason) {
                 .client_closed, .client_timeout, .idle_timeout, .keepalive_timeout, .write_timeout => .cancel,
                 .body_too_large, .queue_overflow => .cancel,
@@ -661,7 +656,7 @@ pub fn Streams(comptime W: type) type {
         /// peer takes it in time, then the peer is told.
         pub fn cutStream(w: *W, exchange: *Exchange) void {
             const lane = exchange.lane;
-            const view = &lane.session.stream;
+            const view = lane.session().stream;
             pour(lane);
             view.session.cut(view.stream, .internal_error);
             w.forget(exchange);

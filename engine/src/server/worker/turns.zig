@@ -78,7 +78,7 @@ pub fn Turns(comptime W: type) type {
             for (list) |*withheld| {
                 const lane = w.laneOf(withheld.lane) orelse continue;
                 assert(lane.withheld);
-                if (lane.mayWithhold() and withheld.goesOn(lane.out.queue.bytes, now)) {
+                if (lane.mayWithhold() and withheld.goesOn(lane.out().queue.bytes, now)) {
                     list[kept] = withheld.*;
                     kept += 1;
                     continue;

@@ -24,7 +24,7 @@ pub fn Upload(comptime W: type) type {
         /// Bytes of a body that are certain to come, in the clear.
         fn leftOf(exchange: *const Exchange) u64 {
             if (exchange.lane.tls() != null) return 0;
-            return exchange.lane.session.contentLeft() orelse 0;
+            return exchange.lane.session().contentLeft() orelse 0;
         }
 
         /// The socket of a transport is readable. Bytes that are not received here come as all others do.

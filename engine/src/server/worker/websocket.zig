@@ -25,7 +25,7 @@ pub fn Live(comptime W: type) type {
         pub fn noteHandshake(w: *W, exchange: *Exchange) ?handshake.Refusal {
             assert(exchange.websocket == null and w.head.upgrade);
             const head = &w.head;
-            const is_connect = exchange.lane.session.switchStatus() == 200;
+            const is_connect = exchange.lane.session().switchStatus() == 200;
             const verdict = handshake.check(.{
                 .method = head.method_text.of(head.text),
                 .way = if (is_connect)
@@ -71,7 +71,7 @@ pub fn Live(comptime W: type) type {
             w.stats.refused += 1;
             if (w.counting.counters) |counters| counters.noteRefusal(refusal.status);
             exchange.silence();
-            lane.session.endAfterRefusal();
+            lane.session().endAfterRefusal();
             w.tellOf(lane, .request, refusal.status, refusal.reason);
             _ = w.start(exchange, .{
                 .status = refusal.status,
@@ -128,7 +128,7 @@ pub fn Live(comptime W: type) type {
         fn turnDown(w: *W, exchange: *Exchange) void {
             assert(w.stopping != .no and !exchange.websocket.?.isOpen());
             // The host is about to refuse the WebSocket in its own words.
-            if (exchange.lane.session.responseStarted()) return;
+            if (exchange.lane.session().responseStarted()) return;
             const lane = exchange.lane;
             const refusal: Refusal = .{ .status = stopping.status, .detail = stopping.reason };
             exchange.noteRefusal(refusal, w.refusedBytes(refusal));
@@ -264,7 +264,7 @@ pub fn Live(comptime W: type) type {
                 return false;
             }
             lane.phase.exchange.active_at = w.clock.now;
-            const step = websocket.feed(unread, &lane.out.queue, &w.pool) catch
+            const step = websocket.feed(unread, &lane.out().queue, &w.pool) catch
                 return giveUp(w, lane);
             const goes_on = act(w, lane, websocket, step.event) catch return giveUp(w, lane);
             used.* += if (goes_on) step.consumed else 0;
@@ -475,7 +475,7 @@ pub fn Live(comptime W: type) type {
                 .ping => {
                     websocket.ping(exchange.out(), &w.pool, w.clock.now) catch
                         return w.fail(lane, .server_error);
-                    if (lane.out.state != .open or w.send(lane)) w.settle(lane);
+                    if (lane.out().state != .open or w.send(lane)) w.settle(lane);
                 },
             }
         }

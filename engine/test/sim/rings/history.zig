@@ -249,8 +249,8 @@ const World = struct {
         while (it.next()) |lane| {
             const transport = lane.transport;
             print("connection {d}: {t}, {t}, output {t}, {d} bytes; input paused {}, {d} bytes\n", .{
-                transport.number,        transport.phase,      lane.phase,
-                lane.out.state,          lane.out.queue.bytes, transport.paused,
+                transport.number,        transport.phase,        lane.phase,
+                lane.out().state,        lane.out().queue.bytes, transport.paused,
                 lane.input.unread().len,
             });
         }
