@@ -528,7 +528,7 @@ sub _ready {
     return if $child->{state} ne 'starting';
     $child->{state} = 'serving';
     $child->{since} = Peregrine::Deadline::now();
-    # The size at its start, before requests make it grow.
+    # Looks at the child's memory at its start, before requests make it grow (_has_grown).
     $self->_check_limits($child, $child->{since});
     my $old = $child->{replaces} ? $self->{children}{ $child->{replaces} } : undef;
     if    ($old && $self->_is_to_be_canary($child, $old)) { $self->_begin_canary($child, $old) }

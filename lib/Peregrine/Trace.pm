@@ -35,7 +35,7 @@ my $RECORD = 'Q4 L4 C4 a' . $LAYOUT->{text_max} . ' Q';
 # Places that no single word names.
 my %PLACE = (engine_ring => 'ring/engine', application_ring => 'ring/app');
 
-# Towards the application, and towards the client.
+# Arrows of printed records: towards the application, and towards the client.
 my @TOWARDS = ('->', '<-');
 
 # ---- Finding the memory -------------------------------------------------------------------------

@@ -216,7 +216,7 @@ struct px_worker {
     SV *tally_words; /* the memory that `tally` points into */
     uint64_t *tally; /* counts of answers of this interpreter; NULL: no process asks. See tally.c */
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
-    const peregrine_request *at_head; /* the head of that request, if the event is one */
+    const peregrine_request *at_head; /* the head that the event of `at` brings, or NULL */
     px_exchange *live;
     px_exchange *freed; /* ended exchanges that events of the batch may still name */
     uint32_t turn; /* counts dispatches */

@@ -7,7 +7,7 @@
  * plain copy is made, guarded, and that is read in its place. */
 #include "bridge/bridge.h"
 
-/* ---- Is it plain? ---------------------------------------------------------------------------- */
+/* ---- Checks for plain values ----------------------------------------------------------------- */
 
 static inline AV *list_of(const SV *value) {
     return value && SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVAV ? (AV *)SvRV(value) : NULL;
@@ -66,7 +66,7 @@ const char *px_plain_bytes(pTHX_ SV *value, STRLEN *len) {
 /* Each function may die, so that all they make is mortal; and what they look at is held, as the code that
  * runs may drop it. */
 
-/* An endless tied list has to end somewhere. Of a pair one more is enough to see that it is none. */
+/* A tied list may be endless, so reading stops at a limit. A third element shows that a list is no pair. */
 #define PX_LIST_MAX 10000
 #define PX_PAIR_MAX 3
 /* An object may give another object as its string. */

@@ -37,7 +37,7 @@ static void wait_for_event(pTHX_ pagi_exchange *exchange, SV *future) {
     av_push(exchange->receivers, object);
 }
 
-/* Whether somebody waits for an event. */
+/* Whether a `$receive` of the application waits for an event. */
 bool pagi_receive_waits(pTHX_ pagi_exchange *exchange) {
     return first_waiting(aTHX_ exchange) != NULL;
 }

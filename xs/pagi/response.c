@@ -130,8 +130,8 @@ static SV *read_range(pTHX_ const pagi_app *app, const char *type, HV *event, pa
     return NULL;
 }
 
-/* Whether the kernel is to send from there: a file of which it says the right size. Those of /proc have
- * none. What the engine is given as a file ends the body, so trailers need it to be read. */
+/* Whether the kernel may send a file by itself: a regular file whose size is right, so none of /proc. A file
+ * that the engine gets ends the body, so before promised trailers the file is read and sent as bytes. */
 bool pagi_response_kernel_sends(const pagi_exchange *exchange, int fd) {
     struct stat about;
     char probe;

@@ -119,7 +119,7 @@ void pagi_topics_told(pTHX_ pagi_exchange *exchange, const peregrine_event *even
     px_exchange_unhold(aTHX_ & exchange->base);
 }
 
-/* No answers will come. */
+/* The exchange has ended: the engine answers its subscriptions no more, so their Futures are resolved. */
 void pagi_topics_release(pTHX_ pagi_exchange *exchange) {
     HV *follows = exchange->follows;
     if (!follows) return;

@@ -39,7 +39,8 @@ pub const Engine = struct {
         /// Whether the engine hears no command from here any more.
         isDeaf: *const fn (engine: *Engine) bool,
         wake: *const fn (engine: *Engine) void,
-        /// From now on events may come without a sign. `asleep`: a sign may have been given before.
+        /// Lowers the wakeup: the application is awake, and reads events without it. `asleep`: until now the
+        /// application was asleep, so the engine may have raised the wakeup.
         clear: *const fn (engine: *Engine, asleep: bool) void,
         /// Waits for a sign, and for this loop of C's.
         wait: *const fn (engine: *Engine, timeout_ms: c_int, loop: ?*HostLoop) void,

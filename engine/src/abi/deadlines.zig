@@ -74,7 +74,7 @@ test "each deadline is looked at once in an interval, however many others are re
         if (deadline.at > 1250) continue;
         due += 1;
         deadlines.remove(deadline);
-        // A response that was looked at goes, too.
+        // Removes a deadline that this round has looked at already, too.
         if (looks > 0) deadlines.remove(&each[looks - 1]);
     }
     try testing.expectEqual(100, looks);

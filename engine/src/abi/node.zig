@@ -21,7 +21,7 @@ pub const Node = struct {
     inner: hub.Node,
     /// The connection's socket, which is C's; -1: there is none.
     fd: i32 = -1,
-    /// `fork.count` of the process that it belongs to.
+    /// `fork.count` of the process that has made the node; a child of that process may not use it.
     forks: u32,
 
     fn isForeign(node: *const Node) bool {

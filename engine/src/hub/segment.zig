@@ -6,7 +6,8 @@ const Frames = @import("frames.zig").Frames;
 const position = @import("position.zig");
 const Mark = position.Mark;
 
-/// Grows at its end while it is open. Afterwards it never changes, so that frames of it may be sent.
+/// A segment grows at its end while it is open. A closed segment never changes, so that readers can send
+/// frames of its entries at any time.
 pub const Segment = struct {
     /// The mark of the entry before the first.
     before: Mark,

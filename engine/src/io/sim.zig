@@ -343,7 +343,7 @@ pub const Sim = struct {
         return space[0..count];
     }
 
-    /// Sends as much as the window and the generator allow.
+    /// Sends as many bytes as the window has room for, or fewer where the random generator says so.
     pub fn send(self: *Sim, socket: Socket, slices: []const Slice, more: bool) SendResult {
         _ = more; // `more` changes packets, not bytes
         assert(slices.len <= io.slices_max);

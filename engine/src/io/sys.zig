@@ -171,7 +171,7 @@ pub fn closeRun(first: usize, end: usize) void {
     {
         return;
     }
-    // Before Linux 5.9.
+    // Linux before 5.9 has no close_range.
     for (first..end) |fd| _ = system.close(@intCast(fd));
 }
 

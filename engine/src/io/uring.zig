@@ -213,8 +213,8 @@ pub const Uring = struct {
         self.listeners.items[id].unpause();
     }
 
-    /// Closes all listeners for good; their ids stay taken. What nobody has taken is reset.
-    /// Connections live on.
+    /// Closes all listeners for good; their ids stay taken. Connections that the worker has not accepted yet
+    /// are reset, accepted connections live on.
     pub fn closeListeners(self: *Uring) void {
         for (self.listeners.items, 0..) |*listener, id| listener.close(&self.ring, @intCast(id));
         self.leaving = true;

@@ -60,7 +60,7 @@ const Hook = struct {
     /// How a program writes the parameters, behind `self`; `per` is the package.
     text: []const u8,
     required: bool = false,
-    /// The first of the parameters may be the number of the WebSocket instead.
+    /// The first parameter may be `ws.Id`, the number of the WebSocket, instead of a pointer to it.
     by_number: bool = false,
     /// The hook may return an error.
     fallible: bool = false,

@@ -45,7 +45,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         files: std.ArrayList(io.SocketFile) = .empty,
         /// The TLS context of the places that speak TLS; null: none does.
         tls: ?*tls.Context = null,
-        /// Empty: each worker accepts for itself.
+        /// Threads that accept connections for all workers; empty: each worker accepts for itself.
         acceptors: []Acceptor(Io, Self) = &.{},
         /// The unit at which the search for the least busy worker begins, so that equals take turns.
         turn: std.atomic.Value(usize) = .init(0),

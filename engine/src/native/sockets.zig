@@ -240,7 +240,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             return @ptrCast(@alignCast(exchange.word.pointer().?));
         }
 
-        // ---- What a WebSocket asks for
+        // ---- Calls of a WebSocket: send, close, pause
 
         const link: ws.Link = .{ .send = send, .close = close, .pause = pause };
 

@@ -89,8 +89,8 @@ pub const Cause = enum {
     message_bytes_max,
 };
 
-/// Prints how many others there are, as the end of a report about one of them; prints nothing if there are
-/// none.
+/// The events since the last report. Their number is the end of the next report's line; nothing is printed
+/// if there were none.
 pub const Others = struct {
     count: u32,
 

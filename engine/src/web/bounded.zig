@@ -7,7 +7,7 @@ const Alignment = std.mem.Alignment;
 /// keeps them.
 pub const Bounded = struct {
     parent: std.mem.Allocator,
-    /// Bytes that may still be given out.
+    /// Bytes that may still be allocated.
     left: usize,
     /// An allocation was refused.
     exhausted: bool = false,

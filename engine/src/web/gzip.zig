@@ -52,7 +52,7 @@ pub const Gzip = struct {
         return gzip.taken + gzip.interface.end;
     }
 
-    /// Writes the end of the stream.
+    /// Writes the end of the gzip stream: the last block, the checksum and the length of the content.
     pub fn finish(gzip: *Gzip) std.Io.Writer.Error!void {
         try gzip.endBlock();
         try gzip.out.writeAll(&last_block);

@@ -72,7 +72,7 @@ sub _answer {
     my ($self, %request) = @_;
     return _plain(405, 'Method Not Allowed', [ allow => 'GET, HEAD' ])
         if $request{method} !~ /\A(?:GET|HEAD)\z/;
-    # Mounted at a path that was asked for without the slash at its end.
+    # The request is for the application's mount, without the slash at its end: the client is sent there.
     return _plain(301, 'Moved Permanently', [ location => "./$request{last}/" ])
         if $request{path} =~ m{\A/?\z} && length $request{last};
     $request{path} = '/' if !length $request{path};

@@ -16,7 +16,7 @@ use POSIX ();
 
 # Seconds between two looks at the folder, and to the next start of the child after it has ended unasked.
 use constant { LOOK_S => 1, AGAIN_S => 60 };
-# Certificates in one message, and bytes of their names.
+# Limits of one message to a server: certificates, and bytes of their names.
 use constant { BATCH => 100, NAMES_MAX => 12_000 };
 # Bytes of a line that the child says.
 use constant LINE_MAX => 64 * 1024;

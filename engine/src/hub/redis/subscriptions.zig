@@ -56,7 +56,8 @@ pub const Subscriptions = struct {
     all: Map(Feed) = .empty,
     /// Feeds for which a command is to be sent. Room for all feeds.
     due: Map(void) = .empty,
-    /// Counts commands, so that feeds that come all the time do not always go before one that is due.
+    /// Counts commands that were sent. The count chooses the next feed of `due`, so that no feed waits for
+    /// ever while others are wanted and unwanted all the time.
     turn: usize = 0,
     /// How many are wanted or asked.
     pending: usize = 0,

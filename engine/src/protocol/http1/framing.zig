@@ -60,7 +60,7 @@ pub const Outcome = union(enum) { accepted: Request, refused: Refusal };
 pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, body_bytes_max: u64) Outcome {
     var facts: Facts = .{};
     for (fields) |*field| {
-        // Most fields mean nothing here; the few that do have the lowest numbers.
+        // Only a few fields say something of framing. Their ids are the lowest, so that one comparison tells.
         if (!Facts.concerns(field.id)) continue;
         if (facts.note(field, field.value(text))) |refusal| return .{ .refused = refusal };
     }

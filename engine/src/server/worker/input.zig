@@ -301,7 +301,8 @@ pub fn Input(comptime W: type) type {
             if (streams_part.asksForStreams(w, lane, unread)) {
                 return w.beginStreams(lane.transport) catch w.close(lane);
             }
-            // The request has its response, whose end waits for a window: there is nothing left to refuse.
+            // The last response is complete, and its end waits for the peer's window: the peer can be told of
+            // no refusal any more.
             if (lane.phase == .closing) return;
             w.stats.refused += 1;
             switch (lane.phase) {
@@ -504,7 +505,8 @@ pub fn Input(comptime W: type) type {
                     const all_read = lane.input.isEmpty() and !lane.holdsMessage();
                     const awaits_accept = exchange.websocket != null and exchange.openWebSocket() == null;
                     const lacks_input = all_read and !exchange.inputComplete() and !exchange.isEnded();
-                    // A WebSocket, asked for or open, needs both directions, and half a request is none.
+                    // No more input comes. A WebSocket, accepted or not, needs both directions; a request
+                    // whose rest is missing cannot be answered.
                     if (awaits_accept or lacks_input) return breakOff(w, lane);
                     // The unread bytes may complete the request: the next look at them tells.
                     if (!all_read and lane.wantsInput()) w.waiting.cork(lane);

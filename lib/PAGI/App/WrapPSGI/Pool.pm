@@ -140,7 +140,8 @@ sub _work {
         my ($env, $body) = @$request;
         next if !ref $env;               # the client has taken a piece that nobody waited for
         $ahead = 0;
-        # A stuck process hears no TERM, and would stay for ever behind a server that has ended.
+        # Between requests the process ends with its channel. While the application is stuck, the process does
+        # not read the channel, and it disregards TERM: so the kernel kills it when the server ends.
         Peregrine::end_with_parent(1);
         my $whole;
         my $ok = eval {
