@@ -172,7 +172,7 @@ def _wait_until_ready(child, port, server):
 
 
 def _request_of(server):
-    """What a client asks the server's path for."""
+    """The request of a client for the server's path."""
     fields = {"/json": BROWSER, "/ws": UPGRADE}.get(server.path, {})
     body = b"x" * s.UPLOAD_BYTES if server.path == "/drop" else b""
     if body:

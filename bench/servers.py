@@ -40,7 +40,7 @@ YARDSTICK = Server(
     ("@STATE@/bin/yardstick", "@PORT@"),
     build=zig("engine", "bench-yardstick", "--release=fast"),
 )
-# What the kernel takes for a server whose application is elsewhere: the floor of our placements.
+# The kernel's share of a server whose application is elsewhere: the floor of our placements.
 HOP_PROCESS = replace(
     YARDSTICK,
     name="hop-process",

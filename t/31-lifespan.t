@@ -289,7 +289,7 @@ CODE
         'exceptions without end, and an application that does not answer: the process ends all the same');
 };
 
-# What the timer needs would have each forked interpreter copy pages of its template.
+# A timer, and what it needs, would have each forked interpreter copy pages of its template.
 subtest 'a timer limits the startup of an application that has not answered at once' => sub {
     my $loop  = IO::Async::Loop->new;
     my $gate  = $loop->new_future;

@@ -53,4 +53,14 @@ my @lines = $hears->read_lines;
 is_deeply [ map { [ @$_[ 0, 1 ] ] } @lines ], [ [ next => 'text' ] ], 'it is left out, but not the next one';
 is scalar @{ $lines[0] }, 3, '... which has its descriptor';
 
+# `wait_for` finds both messages there. The caller has looked for something else before.
+my ($tells, $waits) = Peregrine::Link->pair;
+$tells->say('go');
+$tells->say(next => 'text', fileno STDERR);
+my $long = 'x' x 100 . 'y';
+ok $long =~ /y/,                               'a pattern matches far behind that';
+ok $waits->has_news && $waits->wait_for('go'), 'a word that was waited for';
+@lines = $waits->read_lines;
+is_deeply [ map { scalar @$_ } @lines ], [3], '... and the message behind it, with its descriptor';
+
 done_testing;

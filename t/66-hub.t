@@ -129,7 +129,7 @@ sub limit_descriptors {
 
 subtest 'a hub that has no descriptors left' => sub {
     my ($hub) = grep { (content("/proc/$_/cmdline") // '') =~ /\(hub\)/ } children($server->pid);
-    # Those of nodes have higher numbers; and for the hub to wait for all it has there must be as many.
+    # Descriptors of nodes have higher numbers; and for the hub to wait for all it has there must be as many.
     my $least = 8;
     plan skip_all => 'descriptors have other numbers' if grep { !-l "/proc/$hub/fd/$_" } 0 .. $least - 1;
     my $before = limit_descriptors($hub, $least);

@@ -1,4 +1,4 @@
-# What a process of a worker pool may hold, and what it leaves behind: its memory, an alarm, END blocks.
+# The memory of a process of a worker pool, and the things that it leaves behind: an alarm, END blocks.
 # Not repeated for each PEREGRINE_ENGINE: its servers name their engines.
 use strict;
 use warnings;

@@ -13,7 +13,7 @@ const yardstick = @import("yardstick.zig");
 const Way = enum { sockets, counters };
 const Place = enum { process, thread };
 
-/// What one side has to say to the other: `count` answers for a peer.
+/// A message from one side to the other: `count` answers for a peer.
 const Word = extern struct { fd: i32, count: u32 };
 
 /// Words from one side to the other.
@@ -64,7 +64,7 @@ const Shared = struct { requests: Ring = .{}, answers: Ring = .{} };
 /// By what one side wakes the other.
 const Wake = struct {
     way: Way,
-    /// What is written to, and what the other side watches.
+    /// The descriptor that is written to, and the one that the other side watches.
     near: linux.fd_t,
     far: linux.fd_t,
 

@@ -34,6 +34,7 @@ use constant SPARE => 16;
 use constant LOOKS_MAX => 100;
 
 sub words { return @WORDS }
+
 # ---- The master's side --------------------------------------------------------------------------
 
 sub new {

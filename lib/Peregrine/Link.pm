@@ -111,7 +111,7 @@ sub read_lines {
     return @lines;
 }
 
-# Those that came with the next bytes of the input, as many as `$length`. The kernel gives the bytes behind a
+# Descriptors that came with the next `$length` bytes of the input. The kernel gives the bytes behind a
 # message with descriptors another time: so another message's are never taken for those that were lost.
 sub _take_descriptors {
     my ($self, $length) = @_;
@@ -178,12 +178,20 @@ sub wait {
 # Waits for a line that is this word and nothing else; those that come before it are read later.
 sub wait_for {
     my ($self, $word) = @_;
-    until ($self->{input} =~ s/^\Q$word\E\n//m) {
+    until ($self->_take_line($word)) {
         return 0 if $self->{ended};
         $self->wait;
         $self->_read;
     }
-    for my $came (@{ $self->{descriptors} || [] }) { $came->[0] -= 1 + length $word if $came->[0] > $-[0] }
+    return 1;
+}
+
+# Perl forgets where a pattern has matched at the end of a loop that has the match for its condition.
+sub _take_line {
+    my ($self, $word) = @_;
+    return 0 if $self->{input} !~ s/^\Q$word\E\n//m;
+    my ($at, $length) = ($-[0], 1 + length $word);
+    for my $came (@{ $self->{descriptors} || [] }) { $came->[0] -= $length if $came->[0] > $at }
     return 1;
 }
 

@@ -8,7 +8,7 @@ const Frames = @import("frames.zig").Frames;
 
 /// Never moves while there are frames.
 pub const Lingering = struct {
-    /// Those first that were lost first.
+    /// Frames that were lost first come first.
     list: std.DoublyLinkedList = .{},
     bytes: u64 = 0,
     bytes_max: u64 = limits.lingering_bytes_max,

@@ -288,7 +288,7 @@ pub const Wakeup = struct {
     /// The socket's other end is closed.
     has_ended: bool = false,
 
-    /// What a report is of.
+    /// The subject of a report.
     const Source = enum(u64) { waker, event, socket, loop };
     const sources = 4;
 

@@ -89,8 +89,7 @@ C<export> in front is allowed, and a comment behind a blank. Nothing is put in p
 
 Sets C<%ENV>. A variable that is set already stays as it is; of several files the last one counts. When it is
 called again, variables of the first call that the files do not have any more are gone, all of them without
-files. Problems are thrown as
-a reference to a text that names file and line, and nothing has changed then.
+files. Problems are thrown as a reference to a text that names file and line, and nothing has changed then.
 
 =head2 read
 
