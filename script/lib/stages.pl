@@ -53,7 +53,7 @@ my @COMPILED = (
 # With --all, or by name: tests that run elsewhere, in another build; and what is compiled only.
 my @AGAIN_COMPILED = ([ races => \&races ], [ sanitized => \&sanitized ], [ elsewhere => \&elsewhere ]);
 my @STAGES         = (@FIRST, @WAITING, @AGAIN, @COMPILED, @AGAIN_COMPILED);
-my $all;      # with --all
+my $brief;    # without --all, and where no stage or test is named
 my $stage;    # the name of the one that runs
 my %total = (passed => 0, failed => 0, skipped => 0);
 
@@ -65,10 +65,11 @@ sub main (@wanted) {
     if (@wanted == 1 && $wanted[0] =~ /\A--changed(?:=(.+))?\z/) {
         @wanted = changed($1 // 'HEAD');
         return 0 unless @wanted;
+        $brief = 1;
     }
-    $all                  = grep { $_ eq '--all' } @wanted;
-    @wanted               = grep { $_ ne '--all' } @wanted;
-    $ENV{PEREGRINE_BRIEF} = $all ? '' : 1;
+    $brief ||= !@wanted;
+    @wanted = grep { $_ ne '--all' } @wanted;
+    $ENV{PEREGRINE_BRIEF} = $brief ? 1 : '';
     my @files = grep { !is_stage($_) } @wanted;
     -e $_
         or die "script/test: '$_' is neither a test nor one of: @{[map { $_->[0] } @STAGES]}\n"
@@ -80,7 +81,7 @@ sub main (@wanted) {
         run_stages([@files], grep { $run{ $_->[0] } } @STAGES);
     }
     elsif (run_stages([], @FIRST)) {
-        my $rest     = queue($all ? @AGAIN_COMPILED : (), @COMPILED);
+        my $rest     = queue($brief ? () : @AGAIN_COMPILED, @COMPILED);
         my $compiled = beside(sub { run_rest($rest) });
         my $again    = beside(sub {
             Tap::take_places($AGAIN_AT_ONCE);
@@ -215,7 +216,7 @@ sub zig_tests ($folder, @steps) {
 
 # Simulations run other seeds each day, so that a run need not take all of them; each night takes more.
 sub engine (@) {
-    local $ENV{PEREGRINE_SEEDS}      = $ENV{PEREGRINE_SEEDS}      // $SEEDS_BRIEF if !$all;
+    local $ENV{PEREGRINE_SEEDS}      = $ENV{PEREGRINE_SEEDS}      // $SEEDS_BRIEF if $brief;
     local $ENV{PEREGRINE_SEED_FIRST} = $ENV{PEREGRINE_SEED_FIRST} // int(time / 86_400) * $SEEDS_A_DAY;
     return counted(zig_tests('engine', 'test', 'test-tls'));
 }
@@ -245,7 +246,7 @@ sub bench (@) {
 sub zig_package (@) { return counted(compiling(qw(package zig_service))) }
 
 sub perl_tests (@files) {
-    local %ENV = ($all ? () : %REPEATED_BRIEF, %ENV);
+    local %ENV = ($brief ? %REPEATED_BRIEF : (), %ENV);
     @files = ('t') unless @files;
     return counted(Tap::run({}, Tap::files(@files)));
 }
@@ -257,7 +258,7 @@ sub thread (@) {
     my $across  = join '|', map { quotemeta } @ACROSS;
     my @serving = grep {
         my ($number) = m{/(\d+)-};
-        $number >= 10 && $number !~ /\A4[0-4]\z/ && !is_not_repeated($_) && ($all || m{/(?:$across)\b})
+        $number >= 10 && $number !~ /\A4[0-4]\z/ && !is_not_repeated($_) && (!$brief || m{/(?:$across)\b})
     } Tap::files('t');
     return counted(Tap::run({}, @serving));
 }

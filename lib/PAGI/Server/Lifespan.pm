@@ -113,7 +113,11 @@ sub _receive {
 sub _send {
     my ($self, $event) = @_;
     $self->_check_process;
-    return eval { $self->_take($event) } // Future->fail(PAGI::Server::Exception::text($@), 'pagi');
+    my $future = eval {
+        local $SIG{__DIE__};    # the application's handler is for its own exceptions
+        $self->_take($event);
+    };
+    return $future // Future->fail(PAGI::Server::Exception::text($@), 'pagi');
 }
 
 sub _take {
