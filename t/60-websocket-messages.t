@@ -48,36 +48,7 @@ async sub measure {
     return;
 }
 
-my %kept;
-
-# The application does to each event, or to the Future that it came with, what the message says, and answers
-# with what it has then, and with the messages that it has kept so far.
-async sub keep {
-    my ($scope, $receive, $send) = @_;
-    while (1) {
-        my $future = $receive->();
-        my $event  = await $future;
-        last if $event->{type} eq 'websocket.disconnect';
-        my ($kind) = grep { $_ ne 'type' } sort keys %$event;
-        my ($verb) = (split(/ /, $event->{$kind}), '');
-        push @{ $kept{events} },  $event           if $verb eq 'event';
-        push @{ $kept{futures} }, $future          if $verb eq 'future';
-        push @{ $kept{texts} },   \$event->{$kind} if $verb eq 'text';
-        my @answer = ($kind, $event->{$kind}, join ' ', sort keys %$event);
-        $event->{more} = 1     if $verb eq 'add';
-        $event->{type} = 'new' if $verb eq 'type';
-        $event->{$kind} .= '!' if $verb eq 'change';
-        bless $event, 'Mine' if $verb eq 'bless';
-        push @answer, map { $_->{text} } @{ $kept{events} };
-        push @answer, map { $_->get->{text} . ($_->is_ready ? '' : '?') } @{ $kept{futures} };
-        push @answer, map { $$_ } @{ $kept{texts} };
-        await $send->(event('send', text => $json->encode(\@answer)));
-    }
-    return;
-}
-
 my %handlers = (
-    '/keep'    => \&keep,
     '/measure' => \&measure,
     '/strings' => async sub {
         my ($scope, $receive, $send) = @_;
@@ -204,34 +175,6 @@ subtest 'frames' => sub {
     );
     for my $byte (split //, TestWebSocket::frame(1, 'bytewise')) { $websocket->{client}->send($byte) }
     is($websocket->next, 'text bytewise', 'a frame may come byte by byte');
-};
-
-subtest 'events and Futures that the application keeps or changes bring no other message' => sub {
-    my $websocket = TestWebSocket->open($port, '/keep');
-    my @kept      = ();
-    my $check     = sub {
-        my ($kind, $message, $title) = @_;
-        my ($answer) = $websocket->next =~ /\Atext (.*)\z/s;
-        is_deeply($json->decode($answer), [ $kind, $message, "$kind type", @kept ], $title);
-    };
-    for my $text ('plain', 'event 1', 'again', 'future 2', 'again', 'text 3', 'again') {
-        push @kept, $text if $text =~ /[0-9]/;
-        $websocket->text($text);
-        $check->('text', $text, $text);
-    }
-    my @changes = ('add', "add $euro", 'type', 'change', 'bless', 'x' x 1000, 'short', '', $euro, "\xe9");
-    for my $text (@changes, @changes) {
-        my $bytes = encode('UTF-8', $text);
-        $websocket->text($bytes);
-        $check->('text', $text, 'text of ' . length $text);
-        $websocket->binary($bytes);
-        $check->('bytes', $bytes, '... and as bytes');
-    }
-    $websocket->send_frame(1, 'y' x 900, fin => 0);
-    $websocket->send_frame(0, 'y' x 900);
-    $check->('text', 'y' x 1800, 'a longer text');
-    $websocket->text('z');
-    $check->('text', 'z', '... and a short one behind it');
 };
 
 subtest 'several $receive at once' => sub {

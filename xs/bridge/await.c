@@ -137,11 +137,8 @@ static bool hangs_simply(pTHX_ const px_context *cx, HV *hash, AV **callbacks) {
 /* Makes a Future done as Future.pm does: takes over its result. Its callbacks are left for the caller. */
 static void settle(pTHX_ const px_context *cx, HV *hash, AV *callbacks, AV *result) {
     const STRLEN keys = HvTOTALKEYS(hash);
-    SV *ready = px_fetch(aTHX_ hash, PX_KEY(cx, READY));
     px_store(aTHX_ hash, PX_KEY(cx, RESULT), newRV_noinc((SV *)result));
-    if (ready && SvREFCNT(ready) == 1 && SvTYPE(ready) == SVt_IV && SvIOK(ready) && !SvREADONLY(ready))
-        SvIV_set(ready, 1);
-    else px_store(aTHX_ hash, PX_KEY(cx, READY), newSViv(1));
+    px_store(aTHX_ hash, PX_KEY(cx, READY), newSViv(1));
     if (callbacks) (void)hv_delete_ent(hash, PX_KEY(cx, CALLBACKS), G_DISCARD, 0);
     if (keys > 2) (void)hv_delete_ent(hash, PX_KEY(cx, ON_CANCEL), G_DISCARD, 0);
 }

@@ -87,8 +87,6 @@ typedef struct px_context {
     /* a Future of our class: $send returns it when the application has nothing to wait for */
     px_done own_done;
     SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
-    HV *spare;             /* a Future of our class that is pending and nobody's, or NULL */
-    SV *spare_loop;        /* its loop; compared, never looked into */
     SV *loop_key;          /* the key of the loop in an IO::Async::Future; NULL: no Future is a plain hash */
     px_await_ops await;
 } px_context;
@@ -623,8 +621,6 @@ bool px_future_is_base_class(pTHX_ SV *class);
 SV *px_future_base_done(pTHX_ px_context *cx, SSize_t first, SSize_t count);
 void px_future_push(pTHX_ AV *values, U8 context);
 void px_future_forget(pTHX_ px_done *done);
-void px_future_keep(pTHX_ px_worker *worker, SV *future);
-void px_future_forget_spare(pTHX_ px_context *cx);
 void px_future_abandon(pTHX_ const px_context *cx, SV *future);
 SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
 

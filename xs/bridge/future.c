@@ -25,66 +25,11 @@ static SV *new_own_done(pTHX_ px_worker *worker, AV *result) {
     return future;
 }
 
-/* ---- A Future that serves again -------------------------------------------------------------- */
-
-void px_future_forget_spare(pTHX_ px_context *cx) {
-    SV *spare = (SV *)cx->spare;
-    cx->spare = NULL;
-    SvREFCNT_dec(spare);
-}
-
-/* The kept Future, a new reference; NULL: there is none. One whose last reference is a mortal that is not
- * freed yet comes later. */
-static SV *take_spare(pTHX_ px_context *cx, const SV *loop) {
-    HV *spare = cx->spare;
-    if (!spare || SvREFCNT(spare) != 1) return NULL;
-    if (!SvROK(loop) || SvRV(loop) != cx->spare_loop) {
-        px_future_forget_spare(aTHX_ cx);
-        return NULL;
-    }
-    cx->spare = NULL;
-    return newRV_noinc((SV *)spare);
-}
-
-/* Whether a value of a Future is one that only the Future has, and can be set again. */
-static bool is_own_number(const SV *value) {
-    return value && SvREFCNT(value) == 1 && SvTYPE(value) == SVt_IV && SvIOK(value) && !SvROK(value) &&
-           !SvREADONLY(value);
-}
-
-static bool is_own_reference(const SV *value, const SV *target) {
-    return value && SvREFCNT(value) == 1 && SvROK(value) && SvRV(value) == target && !SvWEAKREF(value);
-}
-
-/* Keeps a Future of px_future_pending() that has resolved for the next one: an application that reads
- * messages in a loop needs another one each time. Only where the application cannot tell: nothing but this
- * reference, which is about to go, refers to the Future, and its keys are those that it was made with, and
- * its result. */
-void px_future_keep(pTHX_ px_worker *worker, SV *future) {
-    px_context *cx = worker->cx;
-    HV *hash = (HV *)SvRV(future);
-    if (cx->spare || !cx->loop_key || !worker->engine || !SvROK(worker->loop)) return;
-    if (SvTYPE((SV *)hash) != SVt_PVHV || SvSTASH((SV *)hash) != cx->own_future_stash ||
-        SvREFCNT(hash) != 1 || SvMAGICAL(hash) || SvOOK(hash) || HvTOTALKEYS(hash) != 3)
-        return;
-    SV *loop = SvRV(worker->loop);
-    SV *ready = px_fetch(aTHX_ hash, PX_KEY(cx, READY));
-    if (!is_own_number(ready) || !is_own_reference(px_fetch(aTHX_ hash, cx->loop_key), loop)) return;
-    /* The values may have destructors. */
-    (void)hv_delete_ent(hash, PX_KEY(cx, RESULT), G_DISCARD, 0);
-    if (cx->spare || !worker->engine || SvREFCNT(hash) != 1 || SvOOK(hash) || HvTOTALKEYS(hash) != 2) return;
-    sv_setiv(ready, 0);
-    cx->spare = (HV *)SvREFCNT_inc_simple_NN((SV *)hash);
-    cx->spare_loop = loop;
-}
-
 /* A pending Future that knows its loop, so that it can be waited for with ->get. Never NULL: without
  * memory for it perl has died. */
 SV *px_future_pending(pTHX_ px_worker *worker) {
     px_context *cx = worker->cx;
     if (cx->loop_key) {
-        SV *kept = take_spare(aTHX_ cx, worker->loop);
-        if (kept) return kept;
         HV *future = newHV();
         px_store(aTHX_ future, PX_KEY(cx, READY), newSViv(0));
         px_store(aTHX_ future, cx->loop_key, newSVsv(worker->loop));

@@ -210,8 +210,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     if (!PL_dirty) px_turn_begin(aTHX_ worker);
     trim_pool(aTHX_ worker, 0);
     worker->server = NULL;
-    px_future_forget(aTHX_ & worker->cx->own_done); /* the kept Futures hold the loop */
-    px_future_forget_spare(aTHX_ worker->cx);
+    px_future_forget(aTHX_ & worker->cx->own_done); /* the kept Future holds the loop */
     px_worker_release(aTHX_ worker);
 }
 

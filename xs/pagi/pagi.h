@@ -103,8 +103,6 @@ enum pagi_key { PAGI_KEYS(PAGI_KEY_ENUM) PAGI_KEY_COUNT };
 #define PAGI_METHOD_IDS 64
 
 /* State of the PAGI face that each interpreter has once. */
-#define PAGI_ARGUMENTS 3 /* of an application */
-
 typedef struct pagi_context {
     SV *keys[PAGI_KEY_COUNT];
     SV *header_names[PAGI_HEADER_IDS]; /* lower-case names, learned from the first request that brings one */
@@ -114,9 +112,6 @@ typedef struct pagi_context {
     HV *channels_stash;
     HV *topics_stash;
     HV *no_data; /* the value of an extension that has no data */
-    SV *spare_references[PAGI_ARGUMENTS]; /* of calls of applications, referring to nothing; or NULL */
-    HV *spare_events[2]; /* websocket.receive with bytes, and with text, that nobody has; or NULL */
-    SV *spare_messages[2]; /* their messages, borrowed */
 } pagi_context;
 
 #define PAGI_KEY(cx, name) ((cx)->keys[PAGI_KEY_##name])

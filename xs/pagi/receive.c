@@ -50,7 +50,6 @@ bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event) {
     forget_first(aTHX_ exchange);
     pagi_trace(aTHX_ exchange, PEREGRINE_TRACE_RECEIVE, (HV *)SvRV(event));
     px_future_resolve(aTHX_ &exchange->base, future, event);
-    px_future_keep(aTHX_ exchange->base.worker, future);
     return true;
 }
 

@@ -35,48 +35,6 @@ static SV *receive_event(pTHX_ pagi_context *cx, SV *message, bool text) {
     return newRV_noinc((SV *)event);
 }
 
-/* ---- An event that serves again -------------------------------------------------------------- */
-
-/* A longer message is freed with its event. */
-#define PAGI_KEEP_MESSAGE 1024
-
-static bool is_own_string(const SV *value) {
-    return value && SvREFCNT(value) == 1 && SvTYPE(value) == SVt_PV && SvPOK(value) && !SvOOK(value) &&
-           !(SvFLAGS(value) & (SVf_READONLY | SVf_PROTECT | SVs_OBJECT | SVs_GMG | SVs_SMG | SVs_RMG));
-}
-
-/* Keeps an event that was given for the next message, if the application cannot tell: only the reference that
- * was given, which is about to go, and the one that is taken over refer to it, and it has what it was made
- * with. */
-static void keep_event(pTHX_ pagi_context *cx, HV *event, bool text) {
-    SV *type = NULL, *message = NULL;
-    if (!cx->spare_events[text] && SvREFCNT(event) == 2 && HvTOTALKEYS(event) == 2 && !SvOOK(event) &&
-        !SvOBJECT(event) && !SvMAGICAL(event) && !SvREADONLY(event)) {
-        type = px_fetch(aTHX_ event, PAGI_KEY(cx, TYPE));
-        message = px_fetch(aTHX_ event, text ? PAGI_KEY(cx, TEXT) : PAGI_KEY(cx, BYTES));
-    }
-    if (!is_own_string(type) || SvPVX_const(type) != SvPVX_const(PAGI_KEY(cx, WEBSOCKET_RECEIVE)) ||
-        !is_own_string(message) || SvLEN(message) > PAGI_KEEP_MESSAGE) {
-        SvREFCNT_dec_NN((SV *)event);
-        return;
-    }
-    cx->spare_events[text] = event;
-    cx->spare_messages[text] = message;
-}
-
-/* The kept event, with another message; NULL: there is none. */
-static SV *event_again(pTHX_ pagi_context *cx, const peregrine_event *message, bool text) {
-    HV *event = cx->spare_events[text];
-    if (!event || SvREFCNT(event) != 1 || message->len >= PAGI_KEEP_MESSAGE) return NULL;
-    SV *string = cx->spare_messages[text];
-    cx->spare_events[text] = NULL;
-    pagi_scope_set_bytes(aTHX_ string, message->bytes, message->len);
-    /* Not the engine's bytes: perl takes a length of 0 for that of a C string. */
-    if (text && !is_utf8_invariant_string((const U8 *)SvPVX_const(string), SvCUR(string)))
-        SvUTF8_on(string);
-    return newRV_noinc((SV *)event);
-}
-
 static SV *disconnect_event(pTHX_ const pagi_exchange *exchange) {
     pagi_context *cx = exchange->app->cx;
     const pagi_socket *socket = &exchange->socket;
@@ -195,21 +153,13 @@ static void websocket_want(pTHX_ pagi_exchange *exchange) {
 static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     if (exchange->socket.state != PAGI_SOCKET_OPEN || !exchange->app_running) return;
     const bool text = (event->flags & PEREGRINE_TEXT) != 0;
-    pagi_context *cx = exchange->app->cx;
-    const bool waited_for = !exchange->socket.queue && pagi_receive_waits(aTHX_ exchange);
-    SV *given = waited_for ? event_again(aTHX_ cx, event, text) : NULL;
-    if (!given) {
-        SV *message = px_bytes(aTHX_ exchange->base.worker, event);
-        if (text) SvUTF8_on(message);
-        if (!waited_for) {
-            queue_message(aTHX_ exchange, message);
-            return;
-        }
-        given = receive_event(aTHX_ cx, message, text);
+    SV *message = px_bytes(aTHX_ exchange->base.worker, event);
+    if (text) SvUTF8_on(message);
+    if (exchange->socket.queue || !pagi_receive_waits(aTHX_ exchange)) {
+        queue_message(aTHX_ exchange, message);
+        return;
     }
-    HV *hash = (HV *)SvREFCNT_inc_simple_NN(SvRV(given));
-    pagi_receive_give(aTHX_ exchange, given);
-    keep_event(aTHX_ cx, hash, text);
+    pagi_receive_give(aTHX_ exchange, receive_event(aTHX_ exchange->app->cx, message, text));
     if (pagi_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange); /* several at once */
 }
 
