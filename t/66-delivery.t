@@ -225,7 +225,7 @@ subtest 'more topics than a connection may read' => sub {
 };
 
 subtest 'clients that do not read' => sub {
-    my $server = TestServer->command(@process, '--write-timeout', 600, $app);
+    my $server = TestServer->command(@process, '--write-timeout', 600, '--shutdown-timeout', 2, $app);
     my %by;
     for my $target (qw(/stream/news /stream/news?cut /stream/orphan?cut)) {
         my ($stream, $pid) = stream($server, $target);
@@ -330,7 +330,7 @@ sub many {
     my @placed = $placement eq 'process' ? @process : qw(--engine thread --channels);
     # A thousand, or as many as the limit of descriptors leaves room for.
     my $count   = min(1000, POSIX::sysconf(POSIX::_SC_OPEN_MAX()) - 200);
-    my $server  = TestServer->command(@placed, '--write-timeout', 600, $app);
+    my $server  = TestServer->command(@placed, '--write-timeout', 600, '--shutdown-timeout', 2, $app);
     my $engine  = $placement eq 'process' ? process($server, 'engine') : $server->pid;
     my @streams = map { (stream($server, '/stream/news'))[0] } 1 .. $count;
     is get($server->port, '/presence/news')->{body}, $count, 'all of them read it';
@@ -365,8 +365,9 @@ sub gets {
 
 subtest 'clients that do not read keep entries in memory that the history has lost' => sub {
     my $status = free_port();
-    my $server = TestServer->command(@process, '--write-timeout', 600, '--status', "127.0.0.1:$status", $app);
-    my $engine = process($server, 'engine');
+    my $server = TestServer->command(@process, '--write-timeout', 600, '--shutdown-timeout', 2, '--status',
+        "127.0.0.1:$status", $app);
+    my $engine   = process($server, 'engine');
     my ($reader) = stream($server, '/stream/other');
     my $before   = memory_of($engine);
     my @streams;

@@ -389,9 +389,11 @@ CODE:
 
 void
 forget_end_blocks()
+PREINIT:
+    SV *blocks = (SV *)PL_endav;
 CODE:
-    SvREFCNT_dec(PL_endav);
-    PL_endav = NULL;
+    PL_endav = NULL; /* before its closures go, whose destructors may run Perl code */
+    SvREFCNT_dec(blocks);
 
 void
 leave(status)

@@ -40,7 +40,7 @@ pub const Call = struct {
     /// The head's copy for requests that outlive the first call of their handler. Its spans lie in the arena.
     kept_head: Head,
     trailer_head: Head,
-    /// The client's address, if a proxy has named it.
+    /// The client's address. The connection's own text may go before the handler has ended.
     client_text: AddressText,
     /// Parts of a detached answer that wait for a slow client.
     parked: Queue,
@@ -78,11 +78,8 @@ pub const Call = struct {
         call.parked = .{};
         call.request.arena = call.arena.allocator();
         call.request.begin(head);
-        call.request.peer = exchange.lane.peerAddress();
-        if (client.address.ptr != call.request.peer.ptr) {
-            call.client_text.set(client.address);
-            call.request.peer = call.client_text.slice();
-        }
+        call.client_text.set(client.address);
+        call.request.peer = call.client_text.slice();
         call.request.peer_port = client.port;
         call.request.secure = client.secure;
         call.request.tunnel = exchange.lane.tls();

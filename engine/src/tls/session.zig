@@ -186,7 +186,8 @@ pub const Session = struct {
                 filled += n;
                 continue;
             }
-            const event = if (transfer.starved) .want_more else session.interrupted(transfer, result);
+            const waits = transfer.starved and !transfer.sink_failed;
+            const event = if (waits) .want_more else session.interrupted(transfer, result);
             // Plaintext in front of an end is delivered first; `state` has the end for the next call.
             if (filled == 0) return event;
             break;

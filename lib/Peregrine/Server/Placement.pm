@@ -15,7 +15,7 @@ use POSIX ();
 use constant DESCRIPTORS_RESERVED => 50;
 
 # Descriptors that the engine's process has for one interpreter more: a clone has ten of its own while idle.
-my %DESCRIPTORS = (clones => 12, process => 3);
+my %DESCRIPTORS = (clones => 12, process => 4);
 
 # Interpreters that one engine can have, as engine/src/server/config.zig has them.
 use constant INTERPRETERS_MAX => 64;
