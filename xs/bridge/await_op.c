@@ -12,20 +12,9 @@
  * process share Future::AsyncAwait's descriptions of its ops. */
 #define PX_AWAIT_HERE "Peregrine/await"
 
-/* The sub that runs. Perl's function for that walks as this does, and costs more. */
-static const CV *running_sub(pTHX) {
-    for (I32 i = PL_perldb ? -1 : cxstack_ix; i >= 0; i--) {
-        const PERL_CONTEXT *frame = &cxstack[i];
-        if (CxTYPE(frame) == CXt_SUB) return frame->blk_sub.cv;
-        if (CxTYPE(frame) == CXt_EVAL && !CxTRYBLOCK(frame)) break; /* of a string: it has a CV of its own */
-    }
-    return find_runcv(NULL);
-}
-
 /* Whether an async sub is, or was, suspended: then what Future::AsyncAwait knows of it is magic. */
 static bool was_suspended(pTHX) {
-    const SV *sub = (const SV *)running_sub(aTHX);
-    return SvMAGIC(sub) && mg_find(sub, PERL_MAGIC_ext) != NULL;
+    return mg_find((SV *)find_runcv(NULL), PERL_MAGIC_ext) != NULL;
 }
 
 static bool is_ours(const px_await_method *method) {

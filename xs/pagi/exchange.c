@@ -227,35 +227,10 @@ static SV *complaint_about(pTHX_ pagi_exchange *exchange, SV *returned) {
     return text ? sv_2mortal(text) : newSVpvs_flags("the application did not return a Future\n", SVs_TEMP);
 }
 
-/* A mortal reference: the one of the last call, if that was given back. */
-static SV *argument(pTHX_ SV **spare, SV *target) {
-    SV *reference = *spare;
-    if (!reference) return sv_2mortal(newRV_inc(target));
-    *spare = NULL;
-    SvRV_set(reference, SvREFCNT_inc_simple_NN(target));
-    SvROK_on(reference);
-    return sv_2mortal(reference);
-}
-
-/* Takes a reference back that the application was called with, and has neither kept nor changed. */
-static void take_back(pTHX_ SV **spare, SV *reference, SV *target) {
-    if (*spare || SvREFCNT(reference) != 1 || !SvROK(reference) || SvRV(reference) != target ||
-        SvTYPE(reference) != SVt_IV || (SvFLAGS(reference) & (SVf_READONLY | SVf_PROTECT)) ||
-        SvWEAKREF(reference))
-        return;
-    *spare = SvREFCNT_inc_simple_NN(reference);
-    SvROK_off(reference);
-    SvRV_set(reference, NULL);
-    SvREFCNT_dec_NN(target);
-}
-
 /* Calls the application with its scope, $receive and $send, and looks at the Future that it returns. The
  * caller holds the exchange. */
 void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     px_worker *worker = exchange->base.worker;
-    SV **spares = exchange->app->cx->spare_references;
-    SV *const targets[PAGI_ARGUMENTS] = {(SV *)scope, (SV *)exchange->receive, (SV *)exchange->send};
-    SV *arguments[PAGI_ARGUMENTS];
     dSP;
     exchange->app_running = true;
     px_exchange_taken(&exchange->base);
@@ -266,11 +241,10 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
     SAVETMPS;
     PUSHSTACKi(PERLSI_UNKNOWN); /* see px_call() */
     PUSHMARK(SP);
-    EXTEND(SP, PAGI_ARGUMENTS);
-    for (int i = 0; i < PAGI_ARGUMENTS; i++) {
-        arguments[i] = argument(aTHX_ & spares[i], targets[i]);
-        PUSHs(arguments[i]);
-    }
+    EXTEND(SP, 3);
+    PUSHs(sv_2mortal(newRV_inc((SV *)scope)));
+    PUSHs(sv_2mortal(newRV_inc((SV *)exchange->receive)));
+    PUSHs(sv_2mortal(newRV_inc((SV *)exchange->send)));
     PUTBACK;
     /* In list context, so that an `async sub` that ends without a value resolves to the empty list, which
      * costs less than undef. */
@@ -295,7 +269,6 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
         else if (state == PX_FUTURE_NONE) app_done(aTHX_ exchange, complaint_about(aTHX_ exchange, returned));
         else app_settled(aTHX_ exchange, state, failure);
     }
-    for (int i = 0; i < PAGI_ARGUMENTS; i++) take_back(aTHX_ & spares[i], arguments[i], targets[i]);
     FREETMPS;
     LEAVE;
     pagi_scope_settle(aTHX_ exchange, !exchange->app_running);
