@@ -7,27 +7,29 @@ const Spread = @import("spread.zig").Spread;
 
 /// The reasons of one worker. They are independent: a worker accepts when none is left.
 pub const Accepting = struct {
-    /// When accepting goes on after descriptors ran out; null: they have not.
+    /// The time at which accepting goes on, in milliseconds, after descriptors ran out; null: they did not
+    /// run out.
     short_until: ?u64 = null,
     /// Accepting is left to other workers, because this worker's application is at one event for long.
     yields: bool = false,
-    /// The host leaves connections in the kernel's queues.
+    /// The host has paused accepting: connections wait in the kernel's queues.
     paused: bool = false,
-    /// Workers of other processes, for instance, accept at the same sockets, and get as many connections.
+    /// The worker's place in the table of workers at the same sockets; null: the worker shares no sockets.
     spread: ?Spread = null,
 
-    /// Whether connections are left to others or to a later moment, whatever their number.
+    /// Whether the host or a busy application keeps this worker from accepting, whatever its number of
+    /// connections.
     pub fn isReluctant(accepting: *const Accepting) bool {
         return accepting.yields or accepting.paused;
     }
 
-    /// Whether no reason is left.
+    /// Whether the worker accepts.
     pub fn isOpen(accepting: *const Accepting) bool {
         if (accepting.isReluctant() or accepting.short_until != null) return false;
         return if (accepting.spread) |*spread| spread.away_until == null else true;
     }
 
-    /// Accepting is left to other workers, or no longer. False: it was so already.
+    /// Leaves accepting to other workers, or ends that. False: nothing has changed.
     pub fn setYields(accepting: *Accepting, yields: bool) bool {
         if (accepting.yields == yields) return false;
         accepting.yields = yields;
@@ -35,7 +37,7 @@ pub const Accepting = struct {
         return true;
     }
 
-    /// The host pauses accepting, or no longer. False: it was so already.
+    /// The host pauses accepting, or ends the pause. False: nothing has changed.
     pub fn setPaused(accepting: *Accepting, paused: bool) bool {
         if (accepting.paused == paused) return false;
         accepting.paused = paused;
@@ -48,7 +50,8 @@ pub const Accepting = struct {
         accepting.invariants();
     }
 
-    /// Descriptors ran out, or may have. False: they had already.
+    /// Pauses accepting until `until`, because descriptors or memory ran out. False: it was paused for that
+    /// already.
     pub fn runShort(accepting: *Accepting, until: u64) bool {
         const first = accepting.short_until == null;
         accepting.short_until = until;
@@ -56,7 +59,7 @@ pub const Accepting = struct {
         return first;
     }
 
-    /// Whether the pause of accepting that began with `runShort` ends now.
+    /// Ends the pause that `runShort` began if its time is over. False: it goes on, or there is none.
     pub fn endsShortage(accepting: *Accepting, now: u64) bool {
         if (now < accepting.short_until orelse return false) return false;
         accepting.short_until = null;
@@ -65,7 +68,8 @@ pub const Accepting = struct {
 
     // ---- Workers at the same sockets
 
-    /// From now on, connections are spread evenly over the workers that have a place in this table.
+    /// From now on, connections are spread evenly over the workers that have a place in `table`. This
+    /// worker's place is `number`.
     pub fn share(accepting: *Accepting, table: []u64, number: usize, connections: u32) void {
         assert(accepting.spread == null);
         accepting.spread = .init(table, number);
@@ -74,47 +78,46 @@ pub const Accepting = struct {
         accepting.invariants();
     }
 
-    /// The worker accepts no more at sockets that others have as well.
+    /// Takes the worker out of the table, because it accepts no more at shared sockets.
     pub fn leave(accepting: *Accepting) void {
         if (accepting.spread) |*spread| spread.leave();
         accepting.spread = null;
     }
 
-    /// The worker's number of connections has changed.
+    /// Writes the worker's number of connections to the table.
     pub fn publish(accepting: *Accepting, connections: u32) void {
         if (accepting.spread) |*spread| spread.publish(connections);
     }
 
-    /// A connection was accepted, or turned away. False: the next one is another worker's, and this worker is
-    /// to leave the sockets.
+    /// A connection was accepted, or turned away. False: another worker is to take the next connection, so
+    /// this worker leaves the sockets.
     pub fn mayGoOn(accepting: *Accepting, connections: u32, now: u64) bool {
         const spread = if (accepting.spread) |*spread| spread else return true;
         spread.publish(connections);
         return spread.away_until != null or spread.mayGoOn(now);
     }
 
-    /// Whether a worker that has left the sockets to others may take its turn again.
+    /// Whether a worker that has left the sockets to other workers may accept again.
     pub fn mayReturn(accepting: *const Accepting, now: u64) bool {
         const spread = if (accepting.spread) |*spread| spread else return false;
         return spread.away_until != null and spread.mayReturn(now);
     }
 
-    /// The worker has taken its turn again. `awaited`: connections wait in the kernel's queues.
+    /// The worker accepts again. `awaited`: connections wait in the kernel's queues.
     pub fn returned(accepting: *Accepting, awaited: bool) void {
         accepting.spread.?.returned(awaited);
         accepting.invariants();
     }
 
-    /// When to look again; null: nothing changes with time.
+    /// The time at which a reason to pause may end, in milliseconds; null: none ends with time.
     pub fn lookAt(accepting: *const Accepting) ?u64 {
         const short = accepting.short_until;
         const away = if (accepting.spread) |*spread| spread.away_until else null;
         return @min(short orelse return away, away orelse return short);
     }
 
-    /// Asserts what always holds.
     pub fn invariants(accepting: *const Accepting) void {
-        // A reluctant worker tells the others that they must not measure themselves by it.
+        // Workers compare their numbers of connections only with those of workers that accept.
         if (accepting.spread) |*spread| assert(spread.yields == accepting.isReluctant());
         if (accepting.isOpen()) assert(accepting.lookAt() == null);
     }
@@ -149,13 +152,13 @@ test "a worker that is reluctant says so to the others at its sockets" {
     try std.testing.expect(own.setPaused(true));
     own.share(&table, 1, 0);
     other.share(&table, 2, 5);
-    // A worker that is paused is no measure, so the other one goes on.
+    // A paused worker's number of connections counts for nothing, so the other worker goes on.
     try std.testing.expect(other.mayGoOn(6, 10));
     try std.testing.expect(own.setPaused(false));
     try std.testing.expect(!other.mayGoOn(7, 10));
     try std.testing.expect(!other.isOpen() and other.lookAt().? > 10);
     try std.testing.expect(other.mayReturn(other.lookAt().?));
-    // The earlier of two times is the next one to look at.
+    // A worker looks again at the earlier of two times.
     const away_until = other.lookAt().?;
     _ = other.runShort(away_until - 1);
     try std.testing.expectEqual(away_until - 1, other.lookAt());

@@ -1,8 +1,8 @@
 //! The access log of one worker: one line for each request that was answered, written when it ends.
 //!
 //! The fields that a request's head gives are kept as text when it begins, in a buffer of the worker's pool;
-//! its end adds the rest. Lines go to a file by a thread of its own (io.LogFile), or are gathered for a host
-//! that has a place for them which is no file. Does not know: connections and exchanges (worker/access.zig).
+//! its end adds the rest. A thread writes lines to a file (io.LogFile); a log without a file gathers them for
+//! the worker's host. Does not know: connections and exchanges (worker/access.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -19,14 +19,14 @@ pub const Subject = line.Subject;
 /// The destination of the lines.
 pub const Target = union(enum) {
     file: io.LogTarget,
-    /// The host gets the lines, after each round.
+    /// The host takes the lines, after each round.
     host,
 };
 
 /// The settings of a log.
 pub const Options = struct {
     target: Target,
-    /// A preset's name or a format, see access_log/format.zig.
+    /// The name of a preset, or a format as access_log/format.zig describes it.
     format: []const u8 = "clf",
     /// Bytes of lines that wait for a slow file at most; further lines are dropped.
     bytes_max: u32,
@@ -38,33 +38,33 @@ fn tail(path: []const u8) []const u8 {
     return path[path.len -| path_bytes_shown..];
 }
 
-/// Enough for the texts of `news` and `close`.
+/// Bytes that the texts of `news` and `close` need at most.
 pub const news_bytes_max = 256 + path_bytes_shown;
 
-/// A request that has begun. It ends under the format that it began under, also if the log has another one by
-/// then.
+/// A request that has begun. Its line has the format that the log had at the request's beginning, also if the
+/// log got another format since.
 pub const Entry = struct {
     kept: line.Kept,
     shared: *Shared,
     wall_seconds: u64,
     micros: u64,
-    /// When the exchange's answer began, by the clock of `micros`; 0: it has not begun, or the format has no
-    /// use for the time.
+    /// When the response began, by the clock of `micros`; 0: it has not begun, or the format has no use for
+    /// the time.
     answered_us: u64 = 0,
 
-    /// The format that the line is written in.
+    /// The format of the request's line.
     pub fn format(entry: *const Entry) *const Format {
         return &entry.shared.format;
     }
 
-    /// Gives back its memory; no line is written.
+    /// Gives back the entry's memory without writing a line.
     pub fn discard(entry: *const Entry, pool: *Pool) void {
         pool.give(entry.kept.buffer);
         entry.shared.leave();
     }
 };
 
-/// A format, and how many need it: the log, and each request that has begun under it.
+/// A format with the number of its users: the log, and each request that has begun under the format.
 const Shared = struct {
     format: Format,
     users: u32 = 1,
@@ -85,32 +85,32 @@ const Shared = struct {
     }
 };
 
-/// The end of a request, for its line.
+/// The end of a request, with the facts that its line needs.
 pub const Outcome = struct {
     /// The status of the response; 0: the request was not answered.
     status: u16,
     body_bytes: u64,
     end: enum { cut_short, goes_on, closes },
-    /// When, by the clock of Entry.micros. Looked at if the format is timed.
+    /// The time of the end, by the clock of `Entry.micros`; read only for a format with times.
     micros: u64 = 0,
-    /// The time that it waited for the application; null: the application never had it, or the format has no
-    /// use for it.
+    /// Microseconds that the request waited for the application; null: the application never had the request,
+    /// or the format has no use for the time.
     queue_us: ?u64 = null,
-    /// The name of the group of interpreters that it was for, of harmless bytes; empty: there is none, or the
-    /// format has no use for the name.
+    /// The name of the group of interpreters that the request was for, of harmless bytes; empty: there is no
+    /// group, or the format has no use for its name.
     group: []const u8 = "",
 };
 
-/// A log that is open.
+/// An open access log.
 pub const AccessLog = struct {
     gpa: std.mem.Allocator,
     shared: *Shared,
     sink: Sink,
     process: u32,
     stamp: Stamp = .{},
-    /// Lines that found no room with the host, since it was told.
+    /// Lines that were lost since the last report, because the host's buffer was full or memory was short.
     host_dropped: u64 = 0,
-    /// When the server's own log was last told of trouble; 0: never.
+    /// The time of the last report to the server's own log, in milliseconds; 0: there was no report.
     told_at: u64 = 0,
 
     const news_ms = @import("config.zig").worker_limits.log_news_interval_ms;
@@ -123,7 +123,7 @@ pub const AccessLog = struct {
     /// Why a log cannot be opened.
     pub const OpenError = Format.Error || error{ CannotOpen, CannotStartThread };
 
-    /// After BadFormat `fault` tells what is wrong, after CannotOpen `errno`.
+    /// Opens a log. After BadFormat `fault` has the reason, after CannotOpen `errno` has it.
     pub fn open(gpa: std.mem.Allocator, options: Options, fault: *Fault, errno: *u16) OpenError!AccessLog {
         const shared: *Shared = try .create(gpa, options.format, fault);
         errdefer shared.leave();
@@ -138,7 +138,8 @@ pub const AccessLog = struct {
         };
     }
 
-    /// Writes what is left. What the server's own log should say about that, or null.
+    /// Writes the lines that are left and closes the log. Returns a line about losses for the server's own
+    /// log, or null.
     pub fn close(log: *AccessLog, buffer: []u8) ?[]const u8 {
         const text = switch (log.sink) {
             .file => |file| text: {
@@ -158,7 +159,8 @@ pub const AccessLog = struct {
         return text;
     }
 
-    /// Keeps what is known of a request; null without memory. `micros` is looked at if the format is timed.
+    /// Keeps the facts of a request that has begun; null: there is no memory. Only a format with times reads
+    /// `micros`.
     pub fn begin(
         log: *AccessLog,
         pool: *Pool,
@@ -175,7 +177,7 @@ pub const AccessLog = struct {
         return .{ .kept = kept, .shared = log.shared, .wall_seconds = wall_seconds, .micros = micros };
     }
 
-    /// Writes the line of a request, and gives back what it held.
+    /// Writes the line of a request, and gives back the entry's memory.
     pub fn end(log: *AccessLog, pool: *Pool, entry: Entry, outcome: *const Outcome) void {
         defer entry.discard(pool);
         const len_max = entry.kept.len + entry.format().rest_bytes_max;
@@ -248,7 +250,7 @@ pub const AccessLog = struct {
             .duration => |unit| durationText(micros, unit, buffer),
             .first_byte => |unit| if (outcome.status == 0)
                 absent(entry)
-            else // an answer whose beginning nobody saw left all at once
+            else // a response whose beginning was not noted left in one piece
                 durationText(
                     if (entry.answered_us != 0) entry.answered_us -| entry.micros else micros,
                     unit,
@@ -288,7 +290,7 @@ pub const AccessLog = struct {
         };
     }
 
-    /// After lines were written: their thread may have to be woken. Once a round.
+    /// Wakes the thread that writes lines, if it sleeps. Called once a round, after lines were written.
     pub fn announce(log: *AccessLog) void {
         switch (log.sink) {
             .file => |file| file.announce(),
@@ -296,7 +298,7 @@ pub const AccessLog = struct {
         }
     }
 
-    /// Lines for the host, until `taken`. Empty when they go to a file.
+    /// Lines for the host, valid until `taken`. Empty when lines go to a file.
     pub fn gathered(log: *const AccessLog) []const u8 {
         return switch (log.sink) {
             .file => "",
@@ -304,13 +306,13 @@ pub const AccessLog = struct {
         };
     }
 
-    /// The host has taken the lines.
+    /// Forgets the lines that the host has taken.
     pub fn taken(log: *AccessLog) void {
         assert(log.gathered().len > 0);
         log.sink.host.lines.clearRetainingCapacity();
     }
 
-    /// The file was moved away.
+    /// Opens the log's file again by its path, because the old file was moved away.
     pub fn reopen(log: *AccessLog) void {
         switch (log.sink) {
             .file => |file| file.reopen(),
@@ -318,7 +320,7 @@ pub const AccessLog = struct {
         }
     }
 
-    /// Like `news`, at most once a second.
+    /// Like `news`, but at most once a second.
     pub fn newsWhenDue(log: *AccessLog, now: u64, buffer: []u8) ?[]const u8 {
         if (log.told_at != 0 and now -| log.told_at < news_ms) return null;
         const text = log.news(buffer) orelse return null;
@@ -326,7 +328,8 @@ pub const AccessLog = struct {
         return text;
     }
 
-    /// A line about the file for the server's own log, or null.
+    /// A line about lost lines or errors of the file, for the server's own log; null: there is nothing to
+    /// tell.
     pub fn news(log: *AccessLog, buffer: []u8) ?[]const u8 {
         return switch (log.sink) {
             .file => |file| log.newsText(file.news() orelse .{}, buffer, tail(file.path)),
@@ -359,7 +362,7 @@ pub const AccessLog = struct {
     }
 };
 
-/// Local time as text, made anew when the second changes.
+/// Local time as text, which is made again when the second changes.
 const Stamp = struct {
     seconds: ?u64 = null,
     text: [28]u8 = undefined,

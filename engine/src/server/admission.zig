@@ -1,7 +1,7 @@
-//! Limits per client address: the number of open connections, the rate of new ones, and the bytes that are
-//! kept of request bodies which are not complete. An address is an IPv4 address, or the first 64 bits of an
-//! IPv6 address: a subscriber gets these, and can choose the rest freely. Does not know: sockets, and the
-//! answer to a refused client.
+//! Limits for each client address: the number of open connections, the rate of new ones, and the bytes that
+//! are kept of unfinished request bodies. An address is an IPv4 address, or the first 64 bits of an IPv6
+//! address: a subscriber gets a network with such a prefix, and chooses the other bits freely. Does not know:
+//! sockets, and the response to a refused client.
 //!
 //! A table may serve several workers, so it has a lock, which is not taken while the limits are off. A record
 //! of 56 bytes stands for an address with connections that count, or with unfinished bodies. The record of
@@ -12,16 +12,17 @@ const assert = std.debug.assert;
 const io = @import("io");
 const Config = @import("config.zig").Config;
 
-/// The place of one connection in the table; given back by `leave`.
+/// The place of one connection in the table; `leave` gives it back.
 pub const Entry = packed struct(u32) {
-    /// One word, because each idle connection has it.
+    /// The index of the address's record. It shares a word with the verdict, because each idle connection has
+    /// this word.
     record: u30 = uncounted,
     verdict: Verdict = .admitted,
 
     const uncounted = std.math.maxInt(u30);
 
-    /// Whether the connection counts: not if limits were off, or so many of its kind were refused that their
-    /// ends are not waited for.
+    /// Whether the connection counts in a record. It does not if limits were off, or if `answered_max`
+    /// refused connections of its address count already.
     pub fn isCounted(entry: Entry) bool {
         return entry.record != uncounted;
     }
@@ -44,18 +45,18 @@ pub const Verdict = enum(u2) {
 
 const none = std.math.maxInt(u32);
 
-/// Connections per client address.
+/// A table of client addresses with their connections and unfinished bodies.
 pub const Admission = struct {
     gpa: std.mem.Allocator,
     holders: std.atomic.Value(u32) = .init(1),
     lock: std.atomic.Value(bool) = .init(false),
     records: std.ArrayList(Record) = .empty,
-    /// First record of each chain; the length is a power of two.
+    /// The first record of each hash chain. The length is a power of two.
     heads: []u32 = &.{},
-    /// Vacant records, chained by `next`.
+    /// The first free record. Free records are chained by `next`.
     vacant: u32 = none,
     count: u32 = 0,
-    /// Records without a connection, in the order in which they lost their last one.
+    /// Records without a connection or body form a list, in the order in which they lost their last one.
     oldest: u32 = none,
     newest: u32 = none,
     idle_count: u32 = 0,
@@ -63,7 +64,7 @@ pub const Admission = struct {
     seed: u64,
 
     const idle_max = @import("config.zig").worker_limits.admission_records_max;
-    /// The rate allowance is what comes in within this time.
+    /// The time whose connections may come at once, in microseconds: a second's worth of the rate.
     const window_us = std.time.us_per_s;
     const answered_max = @import("config.zig").worker_limits.admission_answered_max;
 
@@ -74,9 +75,9 @@ pub const Admission = struct {
         older: u32 = none,
         newer: u32 = none,
         open: u32 = 0,
-        /// Connections that were refused and are being told so.
+        /// Refused connections that are still open, so that their peers can read why.
         refused: u32 = 0,
-        /// Unfinished bodies that count, and their bytes.
+        /// The number of unfinished bodies that count; `upload_bytes` is the sum of their bytes.
         uploads: u32 = 0,
         upload_bytes: u64 = 0,
         idle: bool = false,
@@ -88,22 +89,22 @@ pub const Admission = struct {
         }
     };
 
-    /// A table with one holder. `gpa` has to be safe for threads if several workers share it.
+    /// Creates a table with one holder. `gpa` must be safe for threads if several workers share the table.
     pub fn create(gpa: std.mem.Allocator) error{OutOfMemory}!*Admission {
         const admission = try gpa.create(Admission);
-        // Without randomness addresses are only easier to make collide.
+        // Without randomness the table still works; clients can only make addresses collide.
         admission.* = .{ .gpa = gpa, .seed = io.randomSeed() orelse @intFromPtr(admission) };
         return admission;
     }
 
-    /// Another worker uses the table.
+    /// Adds a worker that uses the table.
     pub fn retain(admission: *Admission) *Admission {
         assert(admission.holders.load(.monotonic) > 0);
         _ = admission.holders.fetchAdd(1, .monotonic);
         return admission;
     }
 
-    /// A worker uses the table no longer; the last one frees it.
+    /// Ends a worker's use of the table. The last worker frees the table.
     pub fn release(admission: *Admission) void {
         assert(admission.holders.load(.monotonic) > 0);
         if (admission.holders.fetchSub(1, .acq_rel) > 1) return;
@@ -112,7 +113,8 @@ pub const Admission = struct {
         admission.gpa.destroy(admission);
     }
 
-    /// A connection of this address has come. A Unix socket's peer has no address and is always admitted.
+    /// Counts a new connection and decides about it. The peer of a Unix socket has no address and is always
+    /// admitted.
     pub fn enter(
         admission: *Admission,
         address: *const io.Address,
@@ -125,7 +127,8 @@ pub const Admission = struct {
         defer admission.lock.store(false, .release);
         const now = now_ms * std.time.us_per_ms;
         admission.forget(now);
-        // Out of memory: a connection that does not count is better than none.
+        // Without memory for a record the connection is admitted and not counted, which is better than
+        // refusing it.
         const index = admission.find(key) orelse admission.add(key) catch return .{};
         const record = &admission.records.items[index];
         const verdict = judge(record, now, config);
@@ -139,7 +142,7 @@ pub const Admission = struct {
         return .{ .record = @intCast(index), .verdict = verdict };
     }
 
-    /// The connection is gone.
+    /// Ends the count of a connection that has closed.
     pub fn leave(admission: *Admission, entry: Entry) void {
         if (!entry.isCounted()) return;
         admission.acquire();
@@ -151,9 +154,9 @@ pub const Admission = struct {
         if (record.isUnused()) admission.sleep(entry.record);
     }
 
-    /// Counts `bytes` more of an unfinished body for its client's address. False, and nothing is counted:
-    /// with the address's other bodies they would exceed `bytes_max`. The only body of an address may be
-    /// longer. A peer of a Unix socket has no address, and is not counted.
+    /// Counts `bytes` more of an unfinished body for the address of its client. False: with the other bodies
+    /// of the address they would exceed `bytes_max`, and nothing was counted. The only unfinished body of an
+    /// address may be longer. The peer of a Unix socket has no address, and its bodies are not counted.
     pub fn charge(
         admission: *Admission,
         upload: *Upload,
@@ -183,7 +186,7 @@ pub const Admission = struct {
         return true;
     }
 
-    /// The body is complete, or given up.
+    /// Ends the count of a body that is complete or was given up.
     pub fn discharge(admission: *Admission, upload: *Upload) void {
         if (upload.record == none) return;
         admission.acquire();
@@ -196,7 +199,7 @@ pub const Admission = struct {
         upload.* = .{};
     }
 
-    /// The bytes that the table takes.
+    /// The memory that the table takes, in bytes.
     pub fn memoryBytes(admission: *Admission) usize {
         admission.acquire();
         defer admission.lock.store(false, .release);
@@ -208,8 +211,8 @@ pub const Admission = struct {
             return .too_many;
         }
         if (config.address_rate_max == 0) return .admitted;
-        // A bucket of one second's worth, as one number: each connection moves the time when it is full
-        // again.
+        // A token bucket that holds one second's worth, kept as one number: the time when the bucket is full
+        // again. Each connection moves this time by `each` microseconds.
         const each = @max(window_us / config.address_rate_max, 1);
         const full_at = @max(record.full_at, now) + each;
         if (full_at - now > @max(window_us, each)) return .too_fast;
@@ -217,7 +220,8 @@ pub const Admission = struct {
         return .admitted;
     }
 
-    /// IPv4 gets the part of the space where IPv6 has multicast, from which no client connects.
+    /// The key of an address in the table. IPv4 addresses get keys of IPv6 multicast (ff00::/8), from which
+    /// no client connects.
     fn keyOf(address: *const io.Address) ?u64 {
         return switch (address.unmapped()) {
             .v4 => |v4| 0xFFFF_FFFF_0000_0000 | @as(u64, std.mem.readInt(u32, &v4.bytes, .big)),
@@ -226,7 +230,7 @@ pub const Admission = struct {
         };
     }
 
-    // ---- The table
+    // ---- Hash chains of records
 
     fn chain(admission: *const Admission, key: u64) *u32 {
         assert(std.math.isPowerOfTwo(admission.heads.len));
@@ -289,10 +293,11 @@ pub const Admission = struct {
         admission.count -= 1;
     }
 
-    // ---- Records without a connection
+    // ---- Records without connections and bodies
 
-    /// Removes records that are no longer needed, and the oldest ones if there are too many. Two removals for
-    /// each new record keep the table from growing.
+    /// Removes up to two records that are no longer needed: the rate allowance of their address is full, or
+    /// there are more than `idle_max` idle ones. Two removals for each new record keep the table from
+    /// growing.
     fn forget(admission: *Admission, now: u64) void {
         for (0..2) |_| {
             const index = admission.oldest;
@@ -303,7 +308,7 @@ pub const Admission = struct {
         }
     }
 
-    /// The last connection of this address is gone: the record joins the idle ones.
+    /// Makes a record idle, because its address has no connection or unfinished body left.
     fn sleep(admission: *Admission, index: u32) void {
         const record = &admission.records.items[index];
         assert(record.isUnused() and !record.idle);
@@ -319,7 +324,7 @@ pub const Admission = struct {
         admission.idle_count += 1;
     }
 
-    /// Takes the record out of the idle ones, if it is among them.
+    /// Takes a record out of the list of idle records, if it is in the list.
     fn wake(admission: *Admission, index: u32) void {
         const record = &admission.records.items[index];
         if (!record.idle) return;
@@ -555,7 +560,7 @@ test "memory is bounded: 300,000 addresses that come and go, and a thousand that
         try testing.expectEqual(entry.record, admission.find(Admission.keyOf(&address).?).?);
         admission.leave(entry);
     }
-    // A second later the first that comes sweeps, two at a time.
+    // A second later each new address removes two old records.
     for (0..100_000) |n| {
         const address: io.Address = .{ .v4 = .{ .bytes = .{ 11, 0, 0, @truncate(n) }, .port = 1 } };
         admission.leave(admission.enter(&address, 10_000 + n, &config));

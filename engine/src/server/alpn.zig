@@ -1,4 +1,4 @@
-//! The protocols of connections, by the names that TLS agrees on (ALPN, RFC 7301).
+//! Names of protocols that TLS negotiates (ALPN, RFC 7301).
 const std = @import("std");
 const tls = @import("tls");
 const Config = @import("config.zig").Config;
@@ -9,18 +9,18 @@ const all = [_]tls.Protocol{
     .{ .name = "http/1.0" },
 };
 
-/// The protocols that are offered, in order of preference. Static.
+/// The protocols that the server offers, in order of preference. Static memory.
 pub fn offered(config: *const Config) []const tls.Protocol {
     return all[@intFromBool(config.http2 == .off)..];
 }
 
-/// Whether a name that was agreed on stands for many requests at a time.
+/// Whether the negotiated protocol carries many requests at a time.
 pub fn isMultiplexed(name: ?[]const u8) bool {
     return std.mem.eql(u8, name orelse return false, all[0].name);
 }
 
-/// Whether a name that was agreed on stands for an authority's question for a host's name (RFC 8737), which
-/// the handshake has answered. No request follows.
+/// Whether the negotiated protocol is an authority's check of a host name (`acme-tls/1`, RFC 8737). The
+/// handshake has answered this check already, and no request follows.
 pub fn isValidation(name: ?[]const u8) bool {
     return std.mem.eql(u8, name orelse return false, "acme-tls/1");
 }

@@ -4,51 +4,51 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// The bytes that a round may still hand to the host.
 pub const Budget = struct {
-    /// Below 0 once the last thing that was handed over cost more than there was.
+    /// Bytes left in this round. Negative once an event cost more than what was left.
     left: i64 = 0,
-    /// No large message was handed over in this round.
+    /// Whether this round may still hand over a large message.
     large_left: bool = true,
 
-    /// Added to the bytes of each event: the cost of an empty event for a host, in time as much as in memory.
+    /// The cost of an event beside its bytes: a host spends time and memory on an empty event, too.
     pub const event_bytes = 512;
-    /// Like `event_bytes`, for each piece of a body: several become one event where they can.
+    /// The cost of a piece of a body beside its bytes. It is less than `event_bytes`, because several pieces
+    /// can become one event.
     pub const piece_bytes = 64;
     pub const large_bytes = @import("config.zig").worker_limits.large_message_bytes;
     /// The cost of a byte of compressed input, in bytes of output: a block that describes its own codes takes
-    /// long to read, and need not put out anything.
+    /// long to read, and may put out nothing.
     pub const compressed_factor = 16;
 
-    /// A round begins. Half of it is for lanes that earlier rounds had no room for.
+    /// Begins a round with half of its bytes, for lanes that earlier rounds had no room for.
     pub fn begin(budget: *Budget, round_bytes: u32) void {
         budget.* = .{ .left = round_bytes / 2 };
     }
 
-    /// Adds the second half of a round's bytes, for those that come now.
+    /// Adds the other half of a round's bytes, for input that comes in this round.
     pub fn proceed(budget: *Budget, round_bytes: u32) void {
         budget.left += round_bytes - round_bytes / 2;
     }
 
-    /// Whether everything else waits for the next round.
+    /// Whether the round's bytes are used up, so that further events wait for the next round.
     pub fn isSpent(budget: *const Budget) bool {
         return budget.left <= 0;
     }
 
-    /// The end of a connection's turn that begins now: when it has had a part of the round, or the round is
-    /// spent.
+    /// The value of `left` at which a connection's turn ends: its share of the round is used up, or the
+    /// round's bytes are.
     pub fn turn(budget: *const Budget, round_bytes: u32) i64 {
         return @max(budget.left - round_bytes / turns, 0);
     }
 
     const turns = 16;
 
-    /// Whether a turn is over.
+    /// Whether the turn that ends at `end` is over.
     pub fn isOver(budget: *const Budget, end: i64) bool {
         return budget.left <= end;
     }
 
-    /// Counts work, or bytes of an event.
+    /// Counts the bytes or the cost of an event.
     pub fn charge(budget: *Budget, bytes: u64) void {
         budget.left -= std.math.lossyCast(i32, bytes);
     }
@@ -58,8 +58,8 @@ pub const Budget = struct {
         return !budget.isSpent() and (bytes <= large_bytes or budget.large_left);
     }
 
-    /// A message was handed over. What a large one costs beyond the bound is paid by the next one, which
-    /// waits: small events need not.
+    /// Counts a message that was handed over. A large message counts only `large_bytes`; in exchange, further
+    /// large messages wait for the next round, and small events need not wait.
     pub fn chargeMessage(budget: *Budget, bytes: usize) void {
         assert(bytes <= large_bytes or budget.large_left);
         if (bytes > large_bytes) budget.large_left = false;

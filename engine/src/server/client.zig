@@ -1,5 +1,5 @@
 //! The client of a request: the connection's peer, or the client that a trusted proxy names. Does not know:
-//! what the client's address is used for.
+//! what the address is used for.
 const std = @import("std");
 const Head = @import("protocol").Head;
 const proxy = @import("protocol").proxy;
@@ -8,8 +8,8 @@ const AddressText = @import("address_text.zig").AddressText;
 const Lane = @import("lane.zig").Lane;
 const Networks = @import("networks.zig").Networks;
 
-/// The header fields in which proxies name the client of a request. A proxy passes on what it does not know,
-/// so the other fields are a client's word.
+/// The header fields in which proxies name the client of a request. A proxy passes on fields that it does not
+/// know, so only one kind is believed: the client may have sent the other.
 pub const ForwardedHeader = enum {
     /// X-Forwarded-For and X-Forwarded-Proto.
     x_forwarded,
@@ -17,21 +17,21 @@ pub const ForwardedHeader = enum {
     forwarded,
 };
 
-/// The proxies that are believed, and the header fields that are.
+/// Trusted proxies, and the header fields in which they name clients.
 pub const Trust = struct { networks: Networks, header: ForwardedHeader };
 
 /// The address of a request's client.
 pub const Client = struct {
-    /// Numeric; empty if the peer is on a Unix socket. With a NUL behind it for C.
+    /// Numeric text, with a NUL behind it for C; empty if the peer is on a Unix socket.
     address: [:0]const u8,
-    /// 0: a Unix socket, or a proxy that does not tell.
+    /// The client's port; 0: a Unix socket, or a proxy that does not tell the port.
     port: u16,
-    /// The client speaks TLS, with the server or with a proxy that says so.
+    /// The client uses TLS to this server, or to a proxy that says so.
     secure: bool,
 
     pub const nobody: Client = .{ .address = "", .port = 0, .secure = false };
 
-    /// The client of a request that came on a lane. `text` holds an address that a proxy has named.
+    /// The client of a request that came on a lane. The address that a proxy has named is written to `text`.
     pub fn of(
         lane: *const Lane,
         trust: *const ?Trust,
@@ -58,27 +58,27 @@ pub const Client = struct {
     }
 };
 
-/// A worker's knowledge of clients: the one of the present request, and the proxies that are believed.
+/// A worker's present client and its trusted proxies.
 pub const Clients = struct {
-    /// The client of the request that begins now. Its address may lie in `text`.
+    /// The client of the request that begins now. Its address may point into `text`.
     current: Client = .nobody,
-    /// The address that a proxy has named.
+    /// The address that a proxy has named for `current`.
     text: AddressText = .empty,
-    /// Proxies whose header fields about clients are believed; null: none.
+    /// Trusted proxies; null: none.
     trust: ?Trust = null,
 
-    /// A request begins, or its host is about to hear of it.
+    /// Sets `current`, when a request begins or its host is about to hear of it.
     pub inline fn note(clients: *Clients, lane: *const Lane, head: *const Head) void {
         clients.current = .of(lane, &clients.trust, head, &clients.text);
     }
 
-    /// Believes these proxies from now on. The list becomes the worker's.
+    /// Replaces the trusted proxies. The worker owns the list from now on.
     pub fn setTrust(clients: *Clients, trust: ?Trust) void {
         if (clients.trust) |*before| before.networks.deinit();
         clients.trust = trust;
     }
 
-    /// Whether a peer at this address is believed.
+    /// Whether the peer at this address is a trusted proxy.
     pub fn trusts(clients: *const Clients, peer: *const io.Address) bool {
         return if (clients.trust) |*trust| trust.networks.contains(peer) else false;
     }
@@ -116,7 +116,7 @@ fn add(trail: *Trail, trust: *const Trust, hops: anytype) void {
     });
 }
 
-/// An address that a proxy has told.
+/// The address of a proxy's endpoint.
 pub fn addressOf(end: proxy.Endpoint) io.Address {
     return switch (end.address) {
         .v4 => |bytes| .{ .v4 = .{ .bytes = bytes, .port = end.port } },

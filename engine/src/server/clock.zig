@@ -1,17 +1,18 @@
-//! The times of a worker. A round reads the io's clocks once, so that everything in it happens at one time.
-//! Does not know: the io, which owns the clocks.
+//! The times of a worker. A round reads the io's clocks once, so that all its events have one time. Does not
+//! know: the io, which owns the clocks.
 const std = @import("std");
 const assert = std.debug.assert;
 const http = @import("protocol").http;
 
 pub const Clock = struct {
-    /// By the io's clock, in milliseconds: when the round began, or when a command last came between rounds.
+    /// Milliseconds by the io's monotonic clock: the round's beginning, or the last command that came between
+    /// two rounds.
     now: u64,
-    /// When the round began, by the same clock in microseconds; no two rounds have the same.
+    /// The round's beginning in microseconds, by the same clock as `now`. No two rounds have the same value.
     round_us: u64,
     /// Seconds since 1970.
     wall_seconds: u64,
-    /// `wall_seconds` for a Date field.
+    /// `wall_seconds` as the value of a Date field.
     date_bytes: [29]u8,
 
     pub fn init(now: u64, wall_seconds: u64) Clock {
@@ -25,7 +26,7 @@ pub const Clock = struct {
         return clock;
     }
 
-    /// A round begins, at these times of the io's clocks.
+    /// Begins a round, at these times of the io's clocks.
     pub fn beginRound(clock: *Clock, micros: u64, wall_seconds: u64) void {
         assert(micros / std.time.us_per_ms >= clock.now);
         clock.round_us = @max(micros, clock.round_us + 1);
@@ -35,13 +36,13 @@ pub const Clock = struct {
         http.date.format(wall_seconds, &clock.date_bytes);
     }
 
-    /// A command comes at this time, between two rounds.
+    /// Sets the time of a command that comes between two rounds.
     pub fn goOn(clock: *Clock, now: u64) void {
         assert(now >= clock.now);
         clock.now = now;
     }
 
-    /// The date, for a Date field.
+    /// The value of a Date field (RFC 9110 section 6.6.1).
     pub fn date(clock: *const Clock) *const [29]u8 {
         return &clock.date_bytes;
     }

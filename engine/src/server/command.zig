@@ -10,7 +10,7 @@ const WebSocketKind = @import("websocket.zig").Kind;
 
 /// A command to an exchange. Slices are read during `Worker.apply` only.
 pub const Command = union(enum) {
-    /// Begins the response, with as much of its body as is at hand.
+    /// Begins the response, with the part of its body that is ready.
     start: exchange.Start,
     /// The next piece of the body.
     body: Body,
@@ -22,9 +22,9 @@ pub const Command = union(enum) {
     inform: Inform,
     /// Asks for the next piece of the request body, or the next message of a WebSocket (`Flow.on_demand`).
     read,
-    /// Hands what is queued to the kernel now; `.blocked` if it does not take everything.
+    /// Hands queued output to the kernel now; `.blocked` if the kernel does not take all of it.
     flush,
-    /// Cuts the response short, so that the peer can tell.
+    /// Cuts the response short, in a way that the peer can detect.
     abort,
     /// Completes a WebSocket handshake.
     accept: Accept,
@@ -32,46 +32,51 @@ pub const Command = union(enum) {
     message: Message,
     /// Begins the closing handshake of a WebSocket.
     close: Close,
-    /// Sets when a WebSocket is pinged.
+    /// Sets the times of a WebSocket's pings.
     keepalive: Keepalive,
-    /// Says which messages of a WebSocket are taken.
+    /// Says how messages of a WebSocket are delivered.
     flow: Flow,
-    /// Milliseconds without a byte in either direction that end the exchange; 0: no limit.
+    /// Ends the exchange after this number of milliseconds without a byte in either direction; 0: no limit.
     idle_limit: u32,
-    /// Whether a head that waits for the first piece of the body waits on when output leaves (`Start.hold`).
+    /// Whether a head that waits for the first piece of the body (`Start.hold`) stays back when other output
+    /// is sent.
     keep_head: bool,
-    /// Sends the same bytes again and again as a piece of the body.
+    /// Sends bytes as a piece of the body, again and again.
     repeat: Repeat,
-    /// Lets the application have the connection of a WebSocket handshake, to speak on it as it likes.
+    /// Gives the application the connection of a WebSocket handshake, for a protocol of the application's
+    /// own.
     relay: Relay,
-    /// Leaves the exchange to another interpreter, before any other command. The worker knows no
-    /// interpreters: the engine's end of the ring pair does it.
+    /// Leaves the exchange to another interpreter; must be the first command to the exchange. The engine's
+    /// end of the ring pair carries it out, because the worker knows no interpreters.
     hand_over,
-    /// Reads a topic, or ends that. The worker knows no topics: the engine's end of the ring pair does it.
+    /// Starts or ends reading a topic. The engine's end of the ring pair carries it out, because the worker
+    /// knows no topics.
     topic: Topic,
-    /// Gives the response and leaves it to the engine, which holds it open for topics, in a form that the
-    /// worker does not look into.
+    /// Gives the response to the engine, which holds it open for topics. The worker does not read the
+    /// command's bytes.
     hold: []const u8,
 
     pub const Body = struct {
         bytes: []const u8 = "",
-        /// Blocks of the worker's pool in place of `bytes`: taken over, not copied. Not encoded.
+        /// Blocks of the worker's pool in place of `bytes`. They are taken over, not copied. Has no encoded
+        /// form.
         blocks: ?*Outbox = null,
-        /// `bytes` are not copied: they stay as they are until the loan comes back. Not encoded.
+        /// Lends `bytes`, which are not copied and must not change until the loan comes back. Has no encoded
+        /// form.
         loan: ?*Loan = null,
         /// The response is complete with this piece.
         last: bool = false,
-        /// With `last`: the connection closes after it.
+        /// With `last`: the connection closes after the response.
         close: bool = false,
     };
 
-    /// The engine duplicates the descriptor.
+    /// A range of a file. The engine duplicates the descriptor.
     pub const File = struct {
         fd: i32,
         offset: u64 = 0,
         length: ?u64 = null,
-        /// The file lies on slow storage: the length comes with the command (`length`), because asking for it
-        /// could block. The command's taker owns the descriptor, except after an error.
+        /// The file lies on slow storage. `length` is given, because asking the file system could block. The
+        /// receiver of the command owns the descriptor, except after an error.
         is_slow: bool = false,
     };
 
@@ -79,7 +84,7 @@ pub const Command = union(enum) {
 
     pub const Inform = struct { status: u16, fields: []const Field = &.{} };
 
-    /// The answer to a handshake: `fields` are sent besides those that the protocol needs.
+    /// The response to a handshake. `fields` are sent in addition to the fields that the protocol needs.
     pub const Accept = struct {
         subprotocol: ?[]const u8 = null,
         compression: Compression = .configured,
@@ -94,39 +99,39 @@ pub const Command = union(enum) {
         on,
     };
 
-    /// A message to the peer; its loan as in `Body`.
+    /// A message to the peer. `loan` is that of `Body`.
     pub const Message = struct { kind: WebSocketKind, bytes: []const u8 = "", loan: ?*Loan = null };
 
     pub const Close = struct { code: u16, reason: []const u8 = "" };
 
-    /// Milliseconds between pings (0: none), and how long a pong may take (0: for ever).
+    /// Milliseconds between two pings (0: no pings), and milliseconds that a pong may take (0: no limit).
     pub const Keepalive = struct { interval_ms: u32, timeout_ms: u32 };
 
-    /// See worker/relay.zig.
+    /// The application's use of a relayed connection, see worker/relay.zig.
     pub const Relay = union(enum) {
-        /// An end of a socket pair, which the engine owns from then on. From the first byte that comes from
-        /// it, its bytes go to the client, and the client's to it. Until then the exchange can be answered as
-        /// any other.
+        /// One end of a socket pair, which the engine owns from then on. The engine relays bytes between this
+        /// socket and the client from the first byte that the socket brings. Until then the exchange can be
+        /// answered as usual.
         offer: i32,
-        /// The application answers by the relayed bytes alone.
+        /// The application answers through the relay only.
         only,
     };
 
-    /// A wish of the application's about topics, in a form that the worker does not look into, and the number
-    /// of the wish in the application.
+    /// The application's wish about topics, whose bytes the worker does not read, and the application's
+    /// number for the wish.
     pub const Topic = struct { number: u32, wish: []const u8 };
 
-    /// The bytes that are sent each `interval_ms` milliseconds; 0: they are not sent any longer.
+    /// Bytes that are sent each `interval_ms` milliseconds; 0: the repetition ends.
     pub const Repeat = struct { interval_ms: u32, bytes: []const u8 = "" };
 };
 
 /// The result of a command.
 pub const Outcome = enum {
-    /// Done, or queued; more may follow.
+    /// The command was carried out or queued; further commands may follow.
     accepted,
-    /// The response is complete and out of our hands: the exchange is gone.
+    /// The response is complete and was handed to the kernel: the exchange is gone.
     done,
-    /// Accepted, but the high-water mark is reached, or a file has yet to be sent: `drained` or, after the
-    /// end, `finished` follows.
+    /// The command was accepted, but queued output has reached the high-water mark, or a file has yet to be
+    /// sent. `drained` follows, or `finished` if the response was ended.
     blocked,
 };

@@ -1,20 +1,15 @@
 //! permessage-deflate at work (RFC 7692): two inflaters and one deflater serve all WebSockets of a worker,
 //! message by message.
 //!
-//! Memory is taken at the first message that needs it. For a worker: `Inflater` and a window of 32 KiB to
-//! inflate, the same once more for large messages, which are inflated by slices (inflation.zig), and 160 KiB
-//! to deflate. For a WebSocket: nothing between two messages, unless it keeps its history (context takeover),
-//! and then, until it ends, at most
+//! Memory is taken at the first message that needs it. A worker takes `Inflater` and a window of 32 KiB to
+//! inflate, as much again for large messages, which are inflated by slices (inflation.zig), and 160 KiB to
+//! deflate. A WebSocket takes nothing between two messages, unless it keeps its history (context takeover):
+//! then it holds 2^client_window_bits bytes for messages that it receives, and
+//! Deflater.memoryBytes(server_window_bits) for messages that it is sent, until it ends:
 //!
-//!     2^client_window_bits for what it receives, and Deflater.memoryBytes(server_window_bits) for what it is
-//!       sent:
-//!
-//!     bits                                    15       14       13       12       11       10        9
-//!       8
-//!     what the client sends (takeover)    32 KiB   16 KiB    8 KiB    4 KiB    2 KiB    1 KiB    512 B
-//!       -
-//!     what it is sent (takeover)         160 KiB   96 KiB   48 KiB   24 KiB   12 KiB    8 KiB    7 KiB  6.5
-//!       KiB
+//!     bits         15       14       13       12       11       10        9        8
+//!     received 32 KiB   16 KiB    8 KiB    4 KiB    2 KiB    1 KiB    512 B        -
+//!     sent    160 KiB   96 KiB   48 KiB   24 KiB   12 KiB    8 KiB    7 KiB  6.5 KiB
 //!
 //! Does not know: frames, and which messages are worth compressing.
 const std = @import("std");
@@ -34,13 +29,14 @@ const Pool = @import("pool.zig").Pool;
 /// The largest window of RFC 7692.
 const window_bits_max = 15;
 
-/// The agreement of one WebSocket, and its histories from message to message.
+/// The compression agreement of one WebSocket, and its histories if they are kept from message to message.
 pub const Context = struct {
     agreement: Agreement,
     receiver: ?*Receiver = null,
     sender: ?*Sender = null,
 
-    /// Takes the first offer of a handshake that can be met under `config`; null if there is none.
+    /// Accepts the first offer of a handshake that can be met under `config` (RFC 7692 section 5); null:
+    /// there is none.
     pub fn negotiate(
         text: []const u8,
         fields: []const protocol.http.FieldSpan,
@@ -55,7 +51,7 @@ pub const Context = struct {
         return .{ .agreement = agreement };
     }
 
-    /// The next message to the peer refers to no earlier one.
+    /// Forgets sent messages: the next message to the peer refers to no earlier one.
     pub fn forgetSent(context: *Context) void {
         if (context.sender) |sender| sender.deflater.forget();
     }
@@ -103,16 +99,16 @@ const Sender = struct {
     }
 };
 
-/// Deflates and inflates the messages of a worker's WebSockets.
 pub const Compression = struct {
     gpa: std.mem.Allocator,
-    /// For messages that are inflated at once, with a history for WebSockets without one of their own.
+    /// The inflater of messages that are inflated at once. `receiver` has the history for WebSockets that
+    /// keep none.
     inflater: ?*Inflater = null,
     receiver: ?*Receiver = null,
-    /// Like `inflater`, for the message that is inflated slice by slice.
+    /// The inflater of the message that is inflated slice by slice; `slice_receiver` is like `receiver`.
     slicer: ?*Inflater = null,
     slice_receiver: ?*Receiver = null,
-    /// The deflater of WebSockets without a history of their own.
+    /// The deflater for WebSockets that keep no history.
     sender: ?*Sender = null,
 
     pub fn init(gpa: std.mem.Allocator) Compression {
@@ -128,7 +124,8 @@ pub const Compression = struct {
         c.* = undefined;
     }
 
-    /// Bytes held for the worker; the histories of WebSockets are not among them.
+    /// The memory that is held for all WebSockets of the worker, in bytes, without the histories of single
+    /// WebSockets.
     pub fn memoryBytes(c: *const Compression) usize {
         var bytes: usize = 0;
         for ([_]?*Inflater{ c.inflater, c.slicer }) |place| if (place != null) {
@@ -146,8 +143,8 @@ pub const Compression = struct {
 
     pub const at_once_bytes_max = @import("config.zig").worker_limits.inflated_at_once_bytes_max;
 
-    /// Inflates a whole message if it has no more than `room` bytes; null: it has more, and nothing has
-    /// changed. The caller gives the result back to the pool.
+    /// Inflates a whole message of at most `room` bytes. Null: the message is longer, and nothing has
+    /// changed. The caller gives the result back to the pool. `limit` is the largest size that is allowed.
     pub fn inflateAtOnce(
         c: *Compression,
         context: *Context,
@@ -168,11 +165,12 @@ pub const Compression = struct {
         return .{ .buffer = buffer, .end = @intCast(len) };
     }
 
-    /// The result of a turn of a message that is inflated slice by slice.
+    /// The result of inflating one slice of a message.
     pub const Slice = struct {
         /// The inflated bytes; valid as long as `Inflation.out` does not change.
         bytes: []const u8,
-        /// The cost of inflating, in the unit of `Line.round_cost`.
+        /// Bytes that came out, and `Budget.compressed_factor` times the bytes that were read, in the unit of
+        /// `Line.round_cost`.
         cost: usize,
         /// The message is complete.
         done: bool,
@@ -181,8 +179,8 @@ pub const Compression = struct {
     const slice_in = 8 * 1024;
     const slice_out = 64 * 1024;
 
-    /// Goes on with the first inflation of the line, whose message is `message`. From its first slice on no
-    /// other one may be gone on with until it is done, has failed or is dropped.
+    /// Inflates the next slice of `message`. From a message's first slice on, no other message may be
+    /// inflated by slices until this one is done, has failed or was dropped.
     pub fn inflateSlice(
         c: *Compression,
         context: *Context,
@@ -198,7 +196,7 @@ pub const Compression = struct {
         const in = message[inflation.consumed..][0..@min(slice_in, message.len - inflation.consumed)];
         const last = inflation.consumed + in.len == message.len;
         const before = inflation.out.unread().len;
-        // A byte more than may come out: otherwise a message of just that size could not be told from a
+        // One byte more than the message may have: only so can a message of just that size be told from a
         // longer one.
         const most: usize = @intCast(@min(limit, Input.bytes_max - 1) + 1);
         const space = try inflation.out.reserveWithin(pool, @min(slice_out, most - before), most);
@@ -221,7 +219,8 @@ pub const Compression = struct {
         return inflater;
     }
 
-    /// The history that the peer's next message may refer to: its own, or the empty one of `shared`.
+    /// The history that the peer's next message may refer to: the WebSocket's own, or the empty one of
+    /// `shared`.
     fn historyOf(c: *Compression, context: *Context, shared: *?*Receiver) error{OutOfMemory}!*History {
         const own = context.agreement.client_takeover;
         const place = if (own) &context.receiver else shared;
@@ -236,7 +235,8 @@ pub const Compression = struct {
         return history;
     }
 
-    /// The deflater for the next message to the peer, which must be deflated to its end or forgotten.
+    /// The deflater for the next message to the peer. The caller must deflate the message to its end, or
+    /// forget it.
     pub fn deflater(c: *Compression, context: *Context) error{OutOfMemory}!*Deflater {
         const bits = context.agreement.server_window_bits;
         if (context.agreement.server_takeover) {
@@ -248,7 +248,8 @@ pub const Compression = struct {
         return deflater_of_all;
     }
 
-    /// A deflater without history for any window, and between two messages for anybody.
+    /// The deflater without history that all WebSockets share. It fits any window, and is free between two
+    /// messages.
     pub fn sharedDeflater(c: *Compression) error{OutOfMemory}!*Deflater {
         if (c.sender == null) c.sender = try .create(c.gpa, window_bits_max, false);
         return &c.sender.?.deflater;
@@ -295,7 +296,7 @@ const Pair = struct {
         pair.pool.deinit();
     }
 
-    /// Sends a message one way; answers its compressed size.
+    /// Sends a message from `from` to `to`, and returns its compressed size.
     fn pass(pair: *Pair, from: *Context, to: *Context, message: []const u8) !usize {
         var wire: [Deflater.outputBytesMax(100_000)]u8 = undefined;
         const len = (try pair.compression.deflater(from)).deflate(message, true, &wire);
@@ -390,7 +391,7 @@ test "a large message takes as much memory as it needs, and no round for itself"
     const len = (try pair.compression.deflater(&pair.theirs)).deflate(zeros, true, wire);
     var inflation: Inflation = .{ .ticket = .none, .kind = .binary };
     defer inflation.out.deinit(&pair.pool);
-    // Another WebSocket, whose messages are inflated at once in between.
+    // Another WebSocket, whose messages are inflated at once between two slices.
     var other: Context = .{ .agreement = agreed(false) };
     var slices: usize = 1;
     while (!(try pair.compression.inflateSlice(

@@ -3,7 +3,7 @@
 //! against this file.
 const std = @import("std");
 
-/// A worker's limits. Times are milliseconds, sizes are bytes.
+/// The limits of a worker that options set. Times are milliseconds, sizes are bytes.
 pub const Config = struct {
     /// Connections open at once; 0: the descriptor limit (RLIMIT_NOFILE) less `descriptors_reserved`.
     connections_max: u32 = 0,
@@ -15,179 +15,183 @@ pub const Config = struct {
     /// New connections per second of one client address, on average; a second's worth may come at once. 0: no
     /// limit, for the same reason.
     address_rate_max: u32 = 0,
-    /// The request line. 8 KiB is what browsers, proxies and RFC 9112 section 3 (8,000 octets) agree on.
+    /// The length of a request line. 8 KiB is what browsers, proxies and RFC 9112 section 3 (8,000 octets)
+    /// agree on.
     request_line_bytes_max: u32 = 8192,
-    /// The whole request head. Large cookies fit; a head is held in memory while it is incomplete.
+    /// The length of a request head. Large cookies fit; a head is held in memory while it is incomplete.
     head_bytes_max: u32 = 8192,
-    /// Fields in one head. 100 is what common servers allow.
+    /// Fields in one head. Common servers allow 100.
     header_count_max: u16 = 100,
-    /// Trailer section of a chunked request.
+    /// The length of the trailer section of a chunked request.
     trailer_bytes_max: u32 = 4096,
     /// The length of a chunk-size line with its extensions, which clients do not use and attackers stretch
     /// (CVE-2023-39326). All extensions of a body may have 64 times as many bytes (16 KiB), and one for each
     /// byte of content.
     chunk_line_bytes_max: u32 = 256,
-    /// A request body; 0: no limit.
+    /// The length of a request body; 0: no limit.
     body_bytes_max: u64 = 10_000_000,
-    /// Memory that a body which is gathered for its host may hold; a longer one is in a temporary file.
+    /// Memory that a body which is gathered for its host may take; a longer body goes to a temporary file.
     /// Enough for forms and JSON; uploads of pictures go to the disk.
     body_memory_bytes_max: u32 = 1024 * 1024,
     /// Bytes in all files of request bodies of a worker (507); 0: no limit but the disk's. Default: a hundred
     /// of the largest bodies.
     body_file_bytes_max: u64 = 1_000_000_000,
-    /// Bytes in memory and in files of incomplete bodies that are gathered for a client address (IPv6: its
-    /// first 64 bits); beyond it further bodies are refused (429). The only body of an address may be longer.
-    /// 0: no limit. Default: a quarter of all files, so that a client cannot fill the folder alone, and 25 of
-    /// the largest bodies.
+    /// Bytes in memory and in files that incomplete gathered bodies of one client address (IPv6: its first 64
+    /// bits) may have; further bodies are refused (429). The only body of an address may be longer. 0: no
+    /// limit. Default: a quarter of all files, so that one client cannot fill the folder, and 25 of the
+    /// largest bodies.
     address_upload_bytes_max: u64 = 250_000_000,
-    /// Unread body that is discarded after the response so that the connection can go on; beyond it the
-    /// connection closes.
+    /// Unread body that is discarded after the response, so that the connection can go on; with more unread
+    /// body the connection closes.
     drain_bytes_max: u32 = 256 * 1024,
     /// Pipelined requests answered in one pass before other connections get their turn.
     pipeline_pass_max: u16 = 64,
     /// Bytes received from one connection before other connections get their turn; of a long body four times
     /// as many.
     receive_bytes: u32 = 64 * 1024,
-    /// Bytes that the host gets in one round: heads, bodies and messages, inflated ones as they come out, and
-    /// 512 bytes for each. The limit bounds a batch of events, and the time that connections wait for each
-    /// other: a few milliseconds. A message above 64 KiB counts as that, and is the only one.
+    /// Bytes that the host gets in one round: heads, bodies and inflated messages, and 512 bytes for each
+    /// event. The limit bounds a batch of events, and the time that connections wait for each other, to a few
+    /// milliseconds. A message above 64 KiB counts as 64 KiB, and a round has only one.
     round_bytes: u32 = 1024 * 1024,
-    /// Queued output at which a sender is told to wait.
+    /// Queued output at which the host is told to wait.
     write_high_bytes: u32 = 64 * 1024,
-    /// Queued output below which a waiting sender may go on.
+    /// Queued output below which a waiting host may go on.
     write_low_bytes: u32 = 16 * 1024,
-    /// Files of responses up to this size are read in the worker's loop, wherever they are; of longer files
-    /// only the parts that are in memory, the rest by other threads. A disk has read so much nearly as soon
-    /// as anything. 0: all of them.
+    /// Response files up to this size are read in the worker's loop, from memory or disk, because a disk
+    /// reads so few bytes at once. Of longer files, the loop sends only parts that are in memory; threads
+    /// read the rest. 0: files of any size are treated as longer ones.
     file_loop_bytes_max: u32 = 65_536,
-    /// The header of the PROXY protocol, from accepting on. Absolute; a proxy sends it at once, and a lost
-    /// packet is sent again within 3 s.
+    /// The time for the header of the PROXY protocol, from accepting on, however its bytes come: a proxy
+    /// sends the header at once, and a lost packet is sent again within 3 s.
     proxy_ms: u32 = 5_000,
-    /// A TLS handshake, from the first byte on. Absolute: it is two flights of the peer's.
+    /// The time for a TLS handshake, from its first byte on, however its bytes come: the peer sends only two
+    /// flights.
     handshake_ms: u32 = 10_000,
-    /// Steps of TLS handshakes in one round, after all that established connections want: about as
-    /// many milliseconds.
+    /// Steps of TLS handshakes in one round, after the work for established connections. A step takes up to a
+    /// millisecond.
     handshakes_pass_max: u16 = 4,
-    /// From the first byte of a request head to its end. Absolute: a byte now and then does not extend it.
+    /// The time for a request head, from its first byte on, however its bytes come: single bytes do not
+    /// extend it.
     head_ms: u32 = 10_000,
-    /// A connection without a request: before the first one and between two.
+    /// The time that a connection may be open without a request: before the first one and between two.
     idle_ms: u32 = 60_000,
-    /// A request body that is being waited for may stall so long...
+    /// The time without progress of a request body for which the host waits. It is extended by
+    /// `body_rate_min`.
     body_ms: u32 = 30_000,
-    /// ...and this number of bytes pays for a second of the time that has passed, so that trickling does not.
+    /// Each this many bytes of a body extend `body_ms` by one second of the time that has passed; fewer do
+    /// not.
     body_rate_min: u32 = 500,
-    /// Output that the peer does not take may stall so long...
+    /// The time without progress of output that the peer does not take. It is extended by `write_rate_min`.
     write_ms: u32 = 30_000,
-    /// ...and this number of bytes that it takes pays for a second of the time that has passed.
+    /// Each this many bytes that the peer takes extend `write_ms` by one second of the time that has passed.
     write_rate_min: u32 = 500,
-    /// After a final answer: how long the peer may take to read it and close, before the socket goes.
+    /// The time that the peer may take to read the last response and to close, before the socket is closed.
     linger_ms: u32 = 2_000,
-    /// A worker whose place another one takes answers once more on each connection that is open; how long it
-    /// waits for that request.
+    /// The time that a retiring worker waits for one last request on each open connection, which it still
+    /// answers.
     retire_idle_ms: u32 = 5_000,
-    /// The time that an application behind a thread may be at one event before its worker accepts no more:
-    /// other workers at the same sockets accept and serve meanwhile. 0: there are no other workers; a program
-    /// that starts several sets it.
+    /// The time that an application behind a thread may be at one event before its worker stops accepting, so
+    /// that other workers at the same sockets accept. 0: there are no other workers; a program that starts
+    /// several workers sets it.
     accept_yield_ms: u32 = 0,
-    /// Accepting pauses so long when descriptors or memory have run out.
+    /// The pause of accepting after descriptors or memory have run out.
     accept_pause_ms: u32 = 100,
-    /// Physical memory that the process may hold before unfinished requests are refused, newest and largest
-    /// first (503, or 413 for a body that is on its way). -1: three quarters of what the control group
-    /// allows, a container's limit; the rest is for bytes that come between two looks. Address space is
-    /// bounded in the same way where it has a limit (RLIMIT_AS). 0: neither is looked at.
+    /// Physical memory of the process beyond which unfinished requests are refused, newest and largest first
+    /// (503; 413 while the body comes). -1: three quarters of the limit of the control group (a container's
+    /// limit); the rest is for bytes that come between two measurements. A limit of address space (RLIMIT_AS)
+    /// is treated in the same way. 0: memory and address space are not measured.
     memory_bytes_max: i64 = -1,
     /// Access log lines that wait for a slow disk or pipe; more are dropped. Ten thousand lines: a stall of a
     /// third of a second at full load.
     access_log_bytes: u32 = 1024 * 1024,
     /// `Retry-After` of the 503 or 429 that a connection over a limit gets, in seconds.
     retry_after_s: u32 = 5,
-    /// Requests that wait for an interpreter while all are busy; one more is refused (503). About as many as
-    /// there may be connections: what a user notices is how long one waits.
+    /// Requests that wait for an interpreter while all are busy; further requests are refused (503). About as
+    /// many as there may be connections: users notice the time that they wait (`queue_ms`), not the number.
     queue_max: u32 = 20_000,
-    /// The time that a request may wait so (503). A browser's user has given up by then.
+    /// The time that a request may wait for an interpreter, after which it is refused (503). A browser's user
+    /// has given up by then.
     queue_ms: u32 = 30_000,
-    /// The payload of a WebSocket frame.
+    /// The length of the payload of a WebSocket frame.
     frame_bytes_max: u32 = 65_536,
-    /// A WebSocket message, after inflation.
+    /// The length of a WebSocket message, after inflation.
     message_bytes_max: u32 = 16 * 1024 * 1024,
     /// The time that the peer has to answer a WebSocket close frame.
     close_ms: u32 = 5_000,
-    /// Requests that one connection may bring; the answer to the last one closes it. 0: no limit, since a
-    /// connection costs little, and a new one a handshake.
+    /// Requests on one connection; the response to the last one closes the connection. 0: no limit, since an
+    /// open connection costs little, and a new one costs a handshake.
     connection_requests_max: u32 = 0,
-    /// A request on which no byte moves in either direction; 0: no limit, because an application
-    /// may need its time.
+    /// The time without a byte in either direction after which a request ends; 0: no limit, because an
+    /// application may take long.
     request_idle_ms: u32 = 0,
-    /// A WebSocket on which no byte moves in either direction; 0: no limit, because pings are the better way
-    /// to find dead peers.
+    /// The time without a byte in either direction after which a WebSocket ends; 0: no limit, because pings
+    /// are the better way to find dead peers.
     websocket_idle_ms: u32 = 0,
-    /// Messages that wait for a host which takes them one by one; one more ends the WebSocket. Enough for a
-    /// burst, too few for a host that does not listen at all. The host keeps the queue and the count.
+    /// Messages that wait for a host which takes them one by one; a further message ends the WebSocket.
+    /// Enough for a burst, too few for a host that does not listen at all. The host keeps the queue and the
+    /// count.
     queue_messages_max: u32 = 1_000,
-    /// Bytes of messages that wait for the host, from which the peer is not read any more until the host has
-    /// taken some: far more than a healthy application has waiting, and 1,000 small messages reach the limit
-    /// above first.
+    /// Bytes of waiting messages at which the peer is not read any more, until the host has taken some. A
+    /// healthy application has far fewer waiting, and 1,000 small messages reach `queue_messages_max` first.
     queue_bytes_max: u32 = 1024 * 1024,
-    /// Responses that the engine holds open for topics after their application has given them: each costs a
-    /// connection's memory, and none of an interpreter's time.
+    /// Held responses of the engine. Each takes a connection's memory, and no time of an interpreter.
     held_max: u32 = 10_000,
-    /// An event stream on which no byte moves; 0: no limit, because comments at an interval are the better
-    /// way to find dead peers. The host, which knows what is a stream, sets it (setIdleLimit).
+    /// The time without a byte after which an event stream ends; 0: no limit, because comments at an interval
+    /// are the better way to find dead peers. The host sets it for its event streams (setIdleLimit).
     stream_idle_ms: u32 = 0,
-    /// Compress WebSocket messages (permessage-deflate, RFC 7692) for clients that offer it, as browsers
-    /// do. On, because with what follows it costs an idle WebSocket nothing, and a message that is not
-    /// worth it nothing either.
+    /// WebSocket messages are compressed (permessage-deflate, RFC 7692) for clients that offer it, as
+    /// browsers do. On, because with the defaults below it costs an idle WebSocket no memory, and short
+    /// messages no time.
     deflate: bool = true,
-    /// TLS records are made by the kernel (Linux), where it has that: files then go from the page cache to
-    /// the network without a stop in this process. On, because what the kernel refuses for a connection is
-    /// sealed here, as ever.
+    /// The kernel makes TLS records (Linux) where it can: files then go from the page cache to the network
+    /// without a copy in this process. On, because connections that the kernel refuses are sealed by OpenSSL
+    /// in this process.
     ktls: bool = true,
-    /// Messages of fewer bytes go out as they are. What fits one packet either way arrives no
-    /// sooner for being smaller, and without context takeover short messages hardly shrink. With
-    /// it, 100 is a good value.
+    /// The length from which messages are compressed. A message that fits one packet uncompressed arrives no
+    /// sooner when it is smaller, and without context takeover short messages hardly shrink. With context
+    /// takeover, 100 is a good value.
     deflate_bytes_min: u32 = 1024,
-    /// Context takeover: messages that were sent help to compress those that follow; that costs each
-    /// WebSocket that was sent a compressed message up to 160 KiB until it ends (server/compression.zig has
-    /// the table). Off: 10,000 of them would hold 1.6 GB. It also keeps a secret in one message from being
-    /// guessed by the size of the next (CRIME).
+    /// Context takeover: earlier messages help to compress later ones, at up to 160 KiB for each WebSocket
+    /// until it ends (server/compression.zig has a table). Off: 10,000 WebSockets would hold 1.6 GB. Off also
+    /// keeps the size of a message from telling an attacker a secret of an earlier one (CRIME).
     deflate_server_takeover: bool = false,
-    /// Like `deflate_server_takeover`, for messages of clients: up to 32 KiB for each WebSocket that sent a
-    /// compressed message. Off: the client is told so.
+    /// Like `deflate_server_takeover`, for messages of clients: up to 32 KiB for each WebSocket that got a
+    /// compressed message. Off: the handshake tells the client so.
     deflate_client_takeover: bool = false,
-    /// log2 of the window for sent messages. Matters with context takeover only: 12 is 24 KiB instead of 160,
-    /// and for short messages as good.
+    /// log2 of the window for sent messages. It matters with context takeover only: 12 takes 24 KiB instead
+    /// of 160, and compresses short messages as well.
     deflate_server_window_bits: u8 = 15,
-    /// log2 of the window for messages of clients. With less than 15, clients that do not offer to be bounded
-    /// are not compressed with.
+    /// log2 of the window for messages of clients. Below 15, messages are not compressed for clients whose
+    /// offer does not allow a smaller window.
     deflate_client_window_bits: u8 = 15,
 
-    /// HTTP/2. Not in the clear by default: proxies that do not know it pass requests along that they have
-    /// not seen.
+    /// Where HTTP/2 is spoken. Not in the clear by default: a proxy that does not know HTTP/2 passes on
+    /// requests that it has not seen.
     http2: Multiplexing = .over_tls,
     /// Streams of an HTTP/2 connection that may be open at a time. RFC 9113 section 6.5.2 recommends no fewer
     /// than 100, and browsers open no more.
     h2_streams_max: u16 = 100,
-    /// Content of a stream's request that may be on its way or wait for the application: what everybody
-    /// begins with.
+    /// Unread content of a stream's request, on its way and waiting for the application. Default: the initial
+    /// window of RFC 9113 section 6.9.2.
     h2_window_bytes: u32 = 65_535,
     /// Like `h2_window_bytes`, for all streams of a connection together: enough for an upload at 80 Mbit/s
     /// and 100 ms.
     h2_connection_window_bytes: u32 = 1 << 20,
-    /// The payload of a frame of a request's body. The least that RFC 9113 allows; more saves some work with
-    /// large uploads.
+    /// The payload of a frame of a request's body. Default: the least value that RFC 9113 allows; larger
+    /// frames save little work with large uploads.
     h2_frame_bytes_max: u32 = 16_384,
     /// The header fields of a request on a stream, in bytes as RFC 9113 section 6.5.2 counts them: 32 more
     /// for each field.
     h2_list_bytes_max: u32 = 65_536,
     /// WebSockets on streams (CONNECT with a protocol, RFC 8441).
     h2_connect: bool = true,
-    /// Streams that may end before their responses, reset by the peer or because it broke the rules, in a
-    /// burst...
+    /// Streams that may end before their responses in a burst, because the peer reset them or broke the
+    /// rules. A further one ends the connection (CVE-2023-44487).
     h2_resets_max: u32 = 1000,
-    /// ...and per second. One more ends the connection (CVE-2023-44487).
+    /// Streams that may end so per second, after the burst of `h2_resets_max`.
     h2_resets_rate: u32 = 33,
 
-    /// The connections that may carry many requests at a time, by HTTP/2 (RFC 9113 section 3).
+    /// Connections on which clients may speak HTTP/2 (RFC 9113 section 3).
     pub const Multiplexing = enum(i8) {
         /// Clients that offer HTTP/2 over TLS (ALPN) may use it.
         over_tls = -1,
@@ -197,7 +201,7 @@ pub const Config = struct {
         everywhere = 1,
     };
 
-    /// Range, unit and one line for a manual.
+    /// The range and unit of an option, and one line about it for the manual.
     pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
     /// The unit of an option.
     pub const Unit = enum { count, bytes, milliseconds, seconds, bytes_per_second, bits, boolean };
@@ -630,7 +634,8 @@ pub const Config = struct {
         return null;
     }
 
-    /// More than any range allows stays so.
+    /// An option's value as a signed number. A value beyond that type becomes the largest one, which no range
+    /// allows.
     fn number(value: anytype) i64 {
         return switch (@typeInfo(@TypeOf(value))) {
             .bool => @intFromBool(value),
@@ -648,106 +653,107 @@ comptime {
     }
 }
 
-/// Records of a trace that a reader may be late with (trace.zig), a power of two. Busy servers make about
-/// 200,000 a second, and a reader looks every 10 ms. 4 MiB, which are touched only while there is a reader.
+/// Records by which a reader of a trace may lag behind (trace.zig), a power of two. Busy servers make about
+/// 200,000 a second, and a reader looks every 10 ms. They take 4 MiB, which is touched only while there is a
+/// reader.
 pub const trace_records_max: usize = 32 * 1024;
 
 /// Limits of a worker that no option sets: for memory and time that peers and applications can ask for, and
 /// for the work of one round. A name ends with the unit. A range that is not named goes from 1 to what memory
 /// has.
 pub const worker_limits = struct {
-    /// The longest head of a response, and the longest trailer section, what the engine adds included.
-    /// Browsers take 256 KiB, most clients and proxies less: a longer one would not be read, and it lies in
-    /// memory in one piece.
+    /// The length of a response's head or trailer section, with the engine's own fields. Browsers read 256
+    /// KiB, most clients and proxies less. The head lies in one piece of memory.
     pub const response_head_bytes_max = 256 * 1024;
-    /// The largest response that is put together in one piece of memory: head, framing and body in one go. A
+    /// The length of a response whose head, framing and body are put together in one piece of memory. A
     /// longer body is copied to blocks of its own.
     pub const whole_response_bytes_max = 16 * 1024;
-    /// Framed output that waits for the kernel before content has to wait unframed, where other streams can
-    /// overtake it: what a connection sends in some milliseconds.
+    /// Framed output that waits for the kernel. Further content waits unframed, where other streams can
+    /// overtake it. The kernel takes this much in some milliseconds.
     pub const framed_bytes_max = 64 * 1024;
-    /// Output of a peer after which nothing of it is read. Far above the high-water mark that hosts keep to:
-    /// only answers that the engine owes by itself get there.
+    /// Queued output of a connection at which its input is not read. Far above the high-water mark of hosts:
+    /// only responses of the engine itself get there.
     pub const flood_bytes = 1024 * 1024;
-    /// Bytes of a handshake that wait for their turn: more than a client sends in one go, its certificate
-    /// aside.
+    /// Bytes of a handshake that wait for their turn: more than a client without a certificate sends at once.
     pub const flight_bytes = 16 * 1024;
-    /// Unsent bytes that the kernel holds of a connection with streams: content that matters more cannot
-    /// overtake them. Enough for 100 us at 10 Gbit/s, in which this process looks at the socket again.
+    /// Unsent bytes of a connection with streams that the kernel holds: more urgent content cannot overtake
+    /// them. Enough for 100 us at 10 Gbit/s, the time until this process writes to the socket again.
     pub const stream_unsent_bytes_max = 128 * 1024;
-    /// A connection that may carry many streams gives its memory for them back when none was open for this
-    /// time: a page's requests come closer together, and the next page takes an allocation or two more.
+    /// The time after which a connection without open streams gives back its memory for streams: requests of
+    /// one page come closer together, and the next page costs an allocation or two.
     pub const stream_rest_ms: u64 = 1000;
-    /// Bytes that a TLS connection may send before others get their turn, if its peer takes everything at
+    /// Bytes that a TLS connection may send before others get their turn, if its peer takes all of them at
     /// once.
     pub const tls_turn_bytes_max = 1024 * 1024;
     /// TLS connections whose sessions keep their buffers (34 KB each) while they are idle, so that a request
     /// takes no allocation. Sessions of further connections give them back after each record.
     pub const tls_buffers_kept_max = 64;
-    /// An answer that is sealed into memory which connections share, and sent from there.
+    /// The length of output that is sealed into memory which connections share, and is sent from there.
     pub const tls_alone_bytes_max = 4 * 1024;
-    /// Bytes of a body that are collected for a file while the writer has the part before them.
+    /// Bytes of a body that are collected for a file while the thread writes the bytes before them.
     pub const gathering_turn_bytes = 256 * 1024;
     /// A body counts for its client's address in steps of this number of bytes. The first step is free: a
     /// body that short is complete soon, and many forms fit it.
     pub const gathering_step_bytes = 64 * 1024;
-    /// The most of a long body that is received at once, in sizes of the buffer that connections share: a
-    /// quarter of the bytes that the host gets in a round. So much pays for the way to the application and
-    /// back.
+    /// Bytes of a long body that are received at once, in sizes of the buffer that connections share: a
+    /// quarter of what the host gets in a round. So a system call and an event are paid for by many bytes.
     pub const upload_buffers_max = 4;
-    /// Memory that the mere announcement of a body gets; the rest follows as the body comes.
+    /// Memory that is taken when a body's length is announced; more memory is taken as the body comes.
     pub const trusted_length_bytes_max = 64 * 1024;
-    /// Short messages of a WebSocket that its host gets ahead: enough for a hundred, little enough for
-    /// thousands of WebSockets. Each counts for the memory of an empty message in addition.
+    /// Short messages of a WebSocket that its host gets before it asks: a hundred messages, for thousands of
+    /// WebSockets. Each counts `messages_ahead_each_bytes` in addition, the memory of an empty message.
     pub const messages_ahead_bytes_max = 16 * 1024;
     pub const messages_ahead_each_bytes = 128;
-    /// A host gets one message a round that is longer than this.
+    /// The length above which a host gets only one message in a round.
     pub const large_message_bytes = 64 * 1024;
-    /// Messages that are longer on the wire are inflated slice by slice, however little they may turn out to
-    /// be.
+    /// The length on the wire above which messages are inflated slice by slice, whatever their length is
+    /// after inflation.
     pub const inflated_at_once_bytes_max = 16 * 1024;
     /// Buffers that a worker keeps for further use: those of a few thousand busy connections.
     pub const pool_kept_bytes_max = 8 * 1024 * 1024;
-    /// Bytes that all connections send in a round before each gets a turn only, of the length that follows.
-    /// Few connections do better without turns.
+    /// Bytes that all connections send in a round. After them each connection sends only `round_turn_bytes`
+    /// in a turn. A few connections are faster without turns.
     pub const round_free_bytes = 8 * 1024 * 1024;
     pub const round_turn_bytes = 128 * 1024;
-    /// Bytes of a file that a thread reads at a time, and bytes that the kernel is told to read ahead then.
+    /// Bytes of a file that a thread reads at a time, and bytes that the kernel is told to read ahead at that
+    /// moment.
     pub const storage_piece_bytes = 128 * 1024;
     pub const storage_ahead_bytes = 1024 * 1024;
-    /// Connections of one listener that a worker still accepts when it stops listening: more than kernels
-    /// queue (net.core.somaxconn is 4096).
+    /// Connections of one listener that a worker still accepts after it was told to stop listening: more than
+    /// kernels queue (net.core.somaxconn is 4096).
     pub const accept_queue_max = 8192;
     /// Addresses without a connection that are remembered: 2.5 MiB.
     pub const admission_records_max = 65_536;
-    /// Refused clients of one address that are given time to read why. Others are cut, or refusing would cost
-    /// what it should save.
+    /// Refused clients of one address that get time to read the reason. Connections of further ones are
+    /// reset, because refusing must cost less than serving.
     pub const admission_answered_max = 8;
 
-    /// How often all connections are looked at in one go for memory that can be taken; more is left for the
-    /// next round.
+    /// Passes over all connections in one round that look for memory which can be taken; the rest is left for
+    /// the next round.
     pub const memory_passes_max = 16;
-    /// Connections that one look for the largest remembers: the rest is left for the next look.
+    /// The largest connections that one pass remembers; others are left for the next pass.
     pub const holdings_candidates_max = 64;
-    /// The time between two looks at the process's size, if little is received.
+    /// The time between two measurements of the process's size, if few bytes are received.
     pub const memory_interval_ms = 100;
-    /// Sent output after which memory is given back to the system: less is not worth the walk through a heap.
+    /// Sent output after which memory is given back to the system: for less output the walk through the heap
+    /// costs too much.
     pub const relief_worth_bytes = 16 * 1024 * 1024;
-    /// The time that applications have to free the strings which output came from, before that.
+    /// The time between the output's end and that walk, in which applications free the strings that output
+    /// came from.
     pub const relief_delay_ms = 100;
-    /// The time between two reliefs: under load that comes in waves, memory that is given back is wanted
+    /// The time between two such walks: under load that comes in waves, memory that is given back is needed
     /// again.
     pub const relief_interval_ms = 1000;
-    /// The time between two counts of connections for gauges.
+    /// The time between two counts of connections, for gauges.
     pub const gauges_interval_ms = 1000;
 
-    /// Bytes of a path that the log's own messages show: the end of a longer one.
+    /// Bytes of a path that messages of the log show; of a longer path they show the end.
     pub const log_path_bytes_shown = 200;
     /// The time between two reports of an access log in trouble.
     pub const log_news_interval_ms = 1000;
-    /// Bytes shown of a request line that could not be read.
+    /// Bytes of an unreadable request line that the log shows.
     pub const log_raw_bytes_max = 256;
-    /// Bytes shown of a reason why a certificate was refused; OpenSSL has no longer ones.
+    /// Bytes of the reason for a refused certificate that the log shows; OpenSSL has no longer reasons.
     pub const log_tls_value_bytes_max = 128;
 
     comptime {
@@ -762,122 +768,124 @@ pub const worker_limits = struct {
 /// Limits of the C API and its ring pairs that no option sets. A name ends with the unit; the range is what
 /// the layout or the protocol behind a limit allows.
 pub const api_limits = struct {
-    /// Interpreters of one engine, from 1 to 64: more processes than any machine has use for, and one bit of
-    /// a word for each.
+    /// Interpreters of one engine, from 1 to 64: more processes than a machine can use, and one bit of a word
+    /// for each.
     pub const interpreters_max: u32 = 64;
-    /// Groups of interpreters of one engine, from 1: each has a queue, which every round looks at.
+    /// Groups of interpreters of one engine, from 1: each round looks at the queue of each group.
     pub const groups_max: u32 = 16;
-    /// Bytes of the name of a group that logs show: a host and a path in use are shorter.
+    /// Bytes of a group's name that logs show: host names and paths in use are shorter.
     pub const group_name_bytes_max = 128;
-    /// Requests that one interpreter may be offered ahead, from 1. At one, a hello costs twice as much as at
-    /// 64, for two switches between processes; an interpreter that is slow is offered fewer (`Seat.ahead`).
+    /// Requests that one interpreter may be offered ahead, from 1. With 1, a short request costs twice as
+    /// much as with 64, for two switches between processes; a slow interpreter is offered fewer
+    /// (`Seat.ahead`).
     pub const offers_ahead_max: u32 = 64;
-    /// Offers that are kept for further requests, with their memory: as many as wait in a usual burst.
+    /// Unused offers that are kept with their memory, for later requests: as many as wait in a usual burst.
     pub const spare_offers_max: u32 = 256;
-    /// Exchanges that the engine sends entries of topics to in one round, a segment each at most, and bytes
-    /// that it reads from the hub: the others have their turn between them.
+    /// Exchanges that get entries of topics in one round, at most a segment each, and bytes that the engine
+    /// reads from the hub in one round. Other work has its turn between rounds.
     pub const subscribers_per_round_max: u32 = 1024;
     pub const hub_bytes_per_round_max: usize = 256 * 1024;
-    /// Content of a response that waits for topics, in bytes: the beginning of a stream, or the answer when
-    /// nothing came, and no download.
+    /// Content of one held response, in bytes: the beginning of an event stream, or the response of a long
+    /// poll without entries. Downloads are not held.
     pub const held_start_bytes_max: usize = 64 * 1024;
-    /// Content of all responses that wait for topics, in bytes: as many as wait while the hub is away for a
-    /// moment.
+    /// Content of all held responses together, in bytes: as many as wait while the hub is away for a moment.
     pub const held_bytes_max: usize = 64 * 1024 * 1024;
-    /// Bytes that keep a held stream alive, from 1: a comment, or an empty message of some other form.
+    /// Bytes that keep a held stream alive, from 1: a comment or another empty message.
     pub const held_keepalive_bytes_max: usize = 1024;
-    /// An offer goes to another interpreter after this time in which its interpreter did not move: some
+    /// The time without progress of an interpreter after which its offer goes to another interpreter: some
     /// switches between processes, and less than a client notices.
     pub const offer_still_ms: u64 = 2;
-    /// When a request that could not be given to an interpreter with time is offered again: memory and
-    /// descriptors are mostly there again within a few requests.
+    /// The time after which a request is offered again that could not be given to an idle interpreter: memory
+    /// and descriptors are mostly free again after a few requests.
     pub const offer_retry_ms: i32 = 50;
-    /// An answer waits for this time for that of the request behind it in the same pipeline: an interpreter
-    /// gives many short answers in it, and no client notices. As long as answers of the pipeline come, they
-    /// wait for further ones, but for no longer than `withhold_most_ms`: with 64 connections the sixteen
-    /// answers of a pipeline come within so many milliseconds, and each write to a socket costs as much as an
-    /// answer.
+    /// The time that a response waits for the response to the next request of its pipeline, so that one write
+    /// sends both: an interpreter gives many short responses in this time, and no client notices it. While
+    /// responses of the pipeline come, they wait on, for at most `withhold_most_ms`: with 64 connections the
+    /// sixteen responses of a pipeline come within so many milliseconds, and a write to a socket costs as
+    /// much as a response.
     pub const withhold_ms: u64 = 2;
     pub const withhold_most_ms: u64 = 16;
-    /// An interpreter counts as stuck after this time at one event. PAGI::Server::Status waits for a process
-    /// for the same time.
+    /// The time at one event after which an interpreter counts as stuck, as in PAGI::Server::Status.
     pub const stuck_ms: u64 = 10_000;
     /// Messages that the engine reads from the join socket in one round: an interpreter can send messages
     /// without end.
     pub const joins_per_round_max: u32 = 16;
-    /// Interpreters that were shut out and may still run. Beyond that the oldest one is killed early.
+    /// Interpreters that were shut out and may still run. With a further one the oldest one is killed early.
     pub const outcasts_max: u32 = 64;
-    /// The time that an interpreter which was shut out has to end by itself before it is killed: it may be
-    /// broken and not hostile.
+    /// The time that a shut-out interpreter has to end by itself before it is killed: it may be broken and
+    /// not hostile.
     pub const outcast_grace_ms: u64 = 5000;
 
-    /// Memory beside each ring of a pair, for content that is too long for the ring, in bytes: four of the
-    /// longest bodies that are gathered in memory.
+    /// The annex beside each ring of a pair, in bytes: memory for content that is too long for the ring, four
+    /// of the longest bodies that are gathered in memory.
     pub const annex_bytes: usize = 4 * 1024 * 1024;
-    /// Pieces of content lie there at multiples of this number of bytes.
+    /// The unit in bytes in which content lies in an annex.
     pub const annex_unit_bytes: usize = 32 * 1024;
     /// Pieces of content in an application's annex at the same time: as many as requests that may be offered
     /// ahead.
     pub const annex_pieces_max: usize = 64;
-    /// Memory for long bodies that applications on other threads and in other processes read where they lie,
-    /// in bytes: 16 of the longest bodies that are gathered in memory.
+    /// The depot, in bytes: memory in which applications on other threads and in other processes read long
+    /// bodies, 16 of the longest bodies that are gathered in memory.
     pub const depot_bytes: usize = 16 * 1024 * 1024;
-    /// Bodies lie there at multiples of this number of bytes: shorter ones cost little in a ring.
+    /// The unit in bytes in which bodies lie in the depot; shorter bodies go through the ring, where they
+    /// cost little.
     pub const depot_unit_bytes: usize = 32 * 1024;
-    /// The part of that memory that stays when no body needs it: enough for one body at a time.
+    /// The part of the depot's memory that stays when no body needs it: enough for one body at a time.
     pub const depot_kept_bytes: usize = 2 * 1024 * 1024;
-    /// The other part goes back to the system after this time without a body, in milliseconds.
+    /// The time without a body after which the rest of the depot's memory goes back to the system.
     pub const depot_idle_ms: u64 = 1000;
-    /// Commands of an application that the engine does in one round before sockets get their turn.
+    /// Commands of an application that the engine carries out in one round before sockets get their turn.
     pub const commands_per_round_max: usize = 1024;
-    /// Commands that an application says before it wakes an engine that is about to look around.
+    /// Commands that an application writes before it wakes an engine that will soon look by itself.
     pub const unseen_commands_max: u32 = 32;
-    /// How long the engine waits at a time while an application is at work, so that commands cost no system
-    /// call and are done together.
+    /// The time of one of the engine's short waits while an application works: commands that come in it cost
+    /// no system call and are carried out together.
     pub const pause_ms: u64 = 1;
-    /// How often in a row the engine waits like that while it hears nothing: an application that computes for
-    /// long wakes the engine when it has something to say.
+    /// Short waits in a row without a command, after which the engine sleeps: an application that computes
+    /// for long wakes the engine with its next command.
     pub const pauses_max: u8 = 3;
-    /// How often the engine looks for connections in the kernel while its application is at one event.
+    /// The time between two looks for waiting connections while the application of a worker that does not
+    /// accept is at one event.
     pub const attention_ms: u64 = 100;
-    /// After this number of looks in a row that found waiting connections, all other workers are as busy: the
-    /// engine accepts again, so that the health path is answered.
+    /// Looks in a row that find waiting connections, after which the engine accepts again, because all other
+    /// workers are as busy and the health path must be answered.
     pub const attention_waits_max: u8 = 10;
-    /// How long an interpreter waits at a time for room in a ring before it looks whether the engine is gone.
+    /// The time of one wait of an interpreter for room in a ring, after which it checks that the engine still
+    /// runs.
     pub const room_wait_ms: i32 = 10;
 
     /// Events that one poll hands to C.
     pub const events_per_poll_max: usize = 256;
-    /// Events for an interpreter that speaks and does not read, beside those of its exchanges. Flushes and
-    /// wishes about topics are answered, so an interpreter can make any number of events, of 64 bytes each;
-    /// and an engine has up to `interpreters_max`.
+    /// Unread events of an interpreter, beside those of its exchanges. Flushes and wishes about topics are
+    /// answered, so an interpreter that writes commands and reads nothing can cause any number of events, of
+    /// 64 bytes each; an engine has up to `interpreters_max` interpreters.
     pub const unread_events_max: usize = 65_536;
-    /// Further ones for each exchange that it had at a time: the input, the end, the answer to what was
-    /// written, and one more. All of its clients may leave at once.
+    /// Further unread events for each exchange that an interpreter had at a time: input, end, answer to a
+    /// write, and one more. All of its clients may leave at once.
     pub const unread_events_per_exchange: usize = 4;
     /// Memory that a batch of events keeps for the next events; a batch of large bodies gives the rest back.
     pub const batch_kept_bytes: usize = 1024 * 1024;
-    /// Memory that is kept to encode the next long command in.
+    /// Memory that is kept for encoding the next long command.
     pub const scratch_kept_bytes: usize = 1024 * 1024;
-    /// The largest buffer that a piece of a long body is received to.
+    /// The largest buffer to which a piece of a long body is received.
     pub const body_buffer_bytes_max: usize = 256 * 1024;
-    /// The facts of a TLS connection that go with a request. Beyond that the chain of the client's
-    /// certificate is left out, because a request has to find room in any ring.
+    /// The facts of a TLS connection that go with a request. When they are longer, the chain of the client's
+    /// certificate is left out, because a request must fit any ring.
     pub const tls_facts_bytes_max: usize = 32 * 1024;
-    /// Folders of files (`static`), each of which keeps a descriptor.
+    /// Folders of files (`static`), each of which takes a descriptor.
     pub const folders_max: usize = 255;
-    /// Bytes that wait for a worker in the mailbox of other threads.
+    /// Bytes in the mailbox through which other threads reach a worker.
     pub const mailbox_bytes_max = 64 << 20;
-    /// Fields of an answer that comes through a mailbox.
+    /// Fields of a response that comes through a mailbox.
     pub const answer_fields_max = 256;
-    /// Messages that a channel's mailbox may be told to keep. The rest of a mailbox's list is moved to the
-    /// front when half of it was taken.
+    /// Messages that a channel's mailbox may keep at most. When half of its list was taken, the rest is moved
+    /// to the front.
     pub const channel_capacity_max = 100_000;
-    /// Addresses of one name that are tried.
+    /// Addresses of one name to which connections are tried.
     pub const addresses_max = 8;
-    /// Bytes of a certificate with its intermediates and its key: an authority's answer has no more.
+    /// Bytes of a certificate with its intermediates and its key: authorities issue no longer ones.
     pub const given_certificate_bytes_max = 1 << 20;
-    /// The time between two attempts to be the hub, while another process is.
+    /// The time between two attempts to become the hub while another process is the hub.
     pub const hub_stand_by_ms = 50;
 
     comptime {

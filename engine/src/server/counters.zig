@@ -1,7 +1,7 @@
 //! A worker's counters for monitoring: words in memory that other processes may map. Only the worker writes
-//! them, one at a time and whole; other processes read at any time. Words that were read together may be of
-//! different moments. `table` describes each word, so that a reader needs no names of its own. Does not know:
-//! readers, and the number of workers.
+//! them, each word in one step; other processes read at any time, so words that were read together may be of
+//! different moments. `table` describes each word for readers. Does not know: readers, and the number of
+//! workers.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -11,7 +11,7 @@ const Reason = @import("types.zig").Reason;
 
 const Bound = struct { us: u64, seconds: [:0]const u8 };
 
-/// The upper bounds of a histogram's buckets. The last bucket has none.
+/// The upper bounds of a histogram's buckets; the last bucket has no bound.
 const bounds = [_]Bound{
     .{ .us = 500, .seconds = "0.0005" },
     .{ .us = 1_000, .seconds = "0.001" },
@@ -32,7 +32,7 @@ const bounds = [_]Bound{
 
 /// Durations of events.
 const Duration = extern struct {
-    /// The number of events by duration, each counted once.
+    /// The number of events in each bucket of duration; each event counts in one bucket.
     buckets: [bounds.len + 1]u64,
     sum_us: u64,
 
@@ -44,7 +44,7 @@ const Duration = extern struct {
     }
 };
 
-/// Statuses of answers, by their first digit; `none`: there was no answer.
+/// Classes of response statuses by first digit; `none`: no response was sent.
 pub const Class = enum { none, @"1xx", @"2xx", @"3xx", @"4xx", @"5xx" };
 
 /// Why the engine refused a request.
@@ -65,8 +65,8 @@ pub const Rejected = enum { capacity, address_connections, address_rate, proxy_h
 /// The activity of a connection.
 pub const ConnectionState = enum { handshake, idle, reading, serving, websocket, closing };
 
-/// The stage of a request: no application works on it, its response has not begun, or its response is on its
-/// way.
+/// The stage of a request: it waits for an application, an application works on it, or its response is being
+/// sent.
 pub const RequestState = enum { waiting, working, answering };
 
 /// The activity of an interpreter. `stuck`: it has been at one event for so long that a request would not be
@@ -104,7 +104,7 @@ pub const Ending = enum {
     }
 };
 
-/// The words, in order. The layout is this version's own: `table` tells what lies where.
+/// The words, in order. The layout may change with each version: `table` says what lies where.
 pub const Counters = extern struct {
     requests: [count(Class)]u64,
     requests_refused: [count(Refused)]u64,
@@ -123,7 +123,7 @@ pub const Counters = extern struct {
     connections_by_protocol: [count(Spoken)]u64,
     stream_resets: [count(Direction)]u64,
     goaways: [count(Ending)]u64,
-    // Gauges, as of the last second in which something happened.
+    // Gauges: values of the last second in which something happened.
     connections: [count(ConnectionState)]u64,
     connections_max: u64,
     requests_open: [count(RequestState)]u64,
@@ -135,12 +135,12 @@ pub const Counters = extern struct {
     pub const Histogram = Duration;
     pub const words = @sizeOf(Counters) / @sizeOf(u64);
 
-    /// A request was made.
+    /// Counts a request by its protocol.
     pub fn noteRequestBy(counters: *Counters, family: Spoken) void {
         bump(&counters.requests_by_protocol[@backingInt(family)], 1);
     }
 
-    /// A connection's protocol is known.
+    /// Counts a connection, whose protocol is known now.
     pub fn noteConnectionBy(counters: *Counters, family: Spoken) void {
         bump(&counters.connections_by_protocol[@backingInt(family)], 1);
     }
@@ -150,12 +150,12 @@ pub const Counters = extern struct {
         if (resets > 0) bump(&counters.stream_resets[@backingInt(direction)], resets);
     }
 
-    /// A connection has ended whose peer was told to open no further streams.
+    /// Counts the end of a connection whose peer was told to open no further streams.
     pub fn noteEnding(counters: *Counters, code: Code) void {
         bump(&counters.goaways[@backingInt(Ending.of(code))], 1);
     }
 
-    /// A request was answered, or its connection was lost.
+    /// Counts a request that was answered, or lost its connection (status 0).
     pub fn noteStatus(counters: *Counters, status: u16) void {
         const class: Class = switch (status) {
             100...199 => .@"1xx",
@@ -168,7 +168,7 @@ pub const Counters = extern struct {
         bump(&counters.requests[@backingInt(class)], 1);
     }
 
-    /// The engine answered in place of the host, with this status.
+    /// Counts a response of the engine in place of the host, by its status.
     pub fn noteRefusal(counters: *Counters, status: u16) void {
         const why: Refused = switch (status) {
             408 => .timeout,
@@ -183,14 +183,14 @@ pub const Counters = extern struct {
         bump(&counters.requests_refused[@backingInt(why)], 1);
     }
 
-    /// The engine refused what was no exchange yet.
+    /// Counts a request that the engine refused before there was an exchange.
     pub fn noteEarlyRefusal(counters: *Counters, status: u16, family: Spoken) void {
         counters.noteStatus(status);
         counters.noteRequestBy(family);
         counters.noteRefusal(status);
     }
 
-    /// An exchange ended before its response did.
+    /// Counts an exchange that ended before its response was complete.
     pub fn noteAbort(counters: *Counters, reason: Reason) void {
         bump(&counters.requests_aborted[@backingInt(reason) - 1], 1);
     }
@@ -207,15 +207,15 @@ pub const Counters = extern struct {
         bump(&counters.websocket_messages[@backingInt(direction)], 1);
     }
 
-    /// When a request came to be, was taken by its host, was answered first and was over. 0: that never
-    /// happened, or is not known.
+    /// The times of a request in microseconds: its beginning, when its host took it, the beginning of its
+    /// response, its end. 0: it never happened, or is not known.
     pub const Times = struct { begun_us: u64, taken_us: u64, answered_us: u64, ended_us: u64 };
 
-    /// A request was answered: how long each part of it took. Times that contradict each other are bent until
-    /// they do not.
+    /// Counts a request that was answered, with the duration of each of its parts. Contradicting times are
+    /// clamped to their order.
     pub fn noteTimes(counters: *Counters, times: *const Times) void {
         const ended = @max(times.ended_us, times.begun_us);
-        // Each lies between the one before and the end, also if a host has told it late.
+        // Each time lies between the one before it and the end, also if a host has told it late.
         const taken = std.math.clamp(times.taken_us, times.begun_us, ended);
         const said = if (times.answered_us == 0) ended else times.answered_us;
         const answered = std.math.clamp(said, taken, ended);
@@ -226,7 +226,7 @@ pub const Counters = extern struct {
         counters.write_time.add(ended - answered);
     }
 
-    /// Counts requests that were refused or cut for want of memory.
+    /// Counts requests that were refused or cut because memory was short.
     pub fn noteShed(counters: *Counters, requests: u32) void {
         bump(&counters.requests_shed, requests);
     }
@@ -236,7 +236,7 @@ pub const Counters = extern struct {
         bump(&@field(counters, field), 1);
     }
 
-    /// Gauges that are summed up while a worker looks at its connections.
+    /// Gauges that are summed up while a worker goes through its connections.
     pub const Now = struct {
         connections: [count(ConnectionState)]u64 = @splat(0),
         requests: [count(RequestState)]u64 = @splat(0),
@@ -259,7 +259,7 @@ pub const Counters = extern struct {
         }
     };
 
-    /// Replaces the gauges.
+    /// Writes the gauges.
     pub fn publish(counters: *Counters, now: *const Now, connections_max: u64, memory_bytes: u64) void {
         for (&counters.connections, now.connections) |*word, value| put(word, value);
         for (&counters.requests_open, now.requests) |*word, value| put(word, value);
@@ -268,18 +268,18 @@ pub const Counters = extern struct {
         put(&counters.memory_bytes, memory_bytes);
     }
 
-    /// Replaces the number of responses that the host holds open, at once.
+    /// Writes the number of responses that the host holds open.
     pub fn publishHeld(counters: *Counters, held: u32) void {
         put(&counters.responses_held, held);
     }
 
-    /// Replaces the numbers of interpreters in each state.
+    /// Writes the number of interpreters in each state.
     pub fn publishInterpreters(counters: *Counters, now: *const [count(InterpreterState)]u32) void {
         for (&counters.interpreters, now) |*word, value| put(word, value);
     }
 };
 
-/// The word has one writer: nothing is lost between reading and writing it.
+/// A word has one writer, so no other write comes between reading and writing it.
 inline fn bump(word: *u64, by: u64) void {
     put(word, @atomicLoad(u64, word, .monotonic) +% by);
 }
@@ -292,16 +292,16 @@ fn count(comptime E: type) usize {
     return @typeInfo(E).@"enum".field_names.len;
 }
 
-/// The kind of a word. The numbers are part of the C contract: append only.
+/// The kind of a word. The numbers are part of the C API: numbers are only added.
 pub const Kind = enum(u32) {
-    /// Grows as long as the worker lives.
+    /// A number that grows as long as the worker lives.
     counter = 1,
     /// A value that goes up and down.
     gauge = 2,
-    /// A bucket of a histogram: the number of events that took no longer than `value` seconds, and longer
-    /// than the bucket before.
+    /// A bucket of a histogram: the number of events that took at most `value` seconds, and longer than the
+    /// bound of the bucket before.
     bucket = 3,
-    /// The microseconds that all of a histogram's together took.
+    /// The sum of all durations of a histogram, in microseconds.
     sum = 4,
 };
 
@@ -309,7 +309,7 @@ pub const Kind = enum(u32) {
 pub const Word = struct {
     name: [:0]const u8,
     kind: Kind,
-    /// The label that tells the word from others of its name; empty: there is no other.
+    /// The label that tells the word from others of its name; empty: the name has only one word.
     label: [:0]const u8 = "",
     value: [:0]const u8 = "",
     summary: [:0]const u8,
@@ -318,7 +318,7 @@ pub const Word = struct {
 /// The words of one field.
 const Family = struct {
     field: []const u8,
-    /// Null: a histogram.
+    /// The kind of the words; null: a histogram.
     kind: ?Kind = .counter,
     label: [:0]const u8 = "",
     Values: ?type = null,
@@ -515,7 +515,8 @@ test "times are split where the host took and answered, in whatever order they a
     try testing.expectEqual(20_000, counters.write_time.sum_us);
     try testing.expectEqual(1, counters.request_time.buckets[6]);
     try testing.expectEqual(1, counters.queue_time.buckets[2]);
-    // No application took the request; the answer came in one piece; a clock was late.
+    // No application took the first request, and its response came in one piece; the second one has times out
+    // of order.
     counters.noteTimes(&.{ .begun_us = 1000, .taken_us = 0, .answered_us = 0, .ended_us = 1500 });
     counters.noteTimes(&.{ .begun_us = 1000, .taken_us = 9000, .answered_us = 500, .ended_us = 900 });
     try testing.expectEqual(29_500, counters.request_time.sum_us);

@@ -1,16 +1,17 @@
-//! Commands as bytes without pointers, for ring pairs between threads and processes. One form for each
-//! command: what decodes is, encoded again, the same bytes. The decoder believes nothing: every number is
-//! checked, and its result points into the given bytes only.
+//! Commands as bytes without pointers, for ring pairs between threads and processes. Each command has one
+//! encoded form: decoding and encoding again gives the same bytes. The decoder trusts no byte: it checks
+//! every number, and its result points only into the bytes that it was given.
 //!
-//! A head of fixed size, then a table of field lengths, then the names and values of fields, then one run of
-//! bytes (a body, a message, a reason). Numbers are in the machine's byte order: both sides run on it.
+//! An encoded command is a head of fixed size, a table of field lengths, the names and values of fields, and
+//! one run of bytes (a body, a message, a reason). Numbers are in the machine's byte order, because both
+//! sides run on one machine.
 const std = @import("std");
 const assert = std.debug.assert;
 const Field = @import("protocol").http.Field;
 const Command = @import("command.zig").Command;
 const Flow = @import("incoming.zig").Incoming.Flow;
 
-/// The beginning of each encoded command. What a kind has no use for is zero.
+/// The beginning of each encoded command. Members that a kind does not use are zero.
 const Head = extern struct {
     kind: u8,
     flags: u8 = 0,
@@ -32,7 +33,7 @@ const flag = struct {
     const end = 1;
     const close = 2;
     const says_keep_alive = 4;
-    /// An optional value is there.
+    /// The command has its optional value.
     const some = 8;
     const text = 16;
     const hold = 32;
@@ -41,10 +42,10 @@ const flag = struct {
 
 const Tag = std.meta.Tag(Command);
 
-/// Bytes that `encode` writes for a command without fields, names and bytes.
+/// Bytes of an encoded command without fields, names and content.
 pub const size_min = @sizeOf(Head);
 
-/// Bytes that `encode` writes.
+/// Bytes that `encode` writes for a command.
 pub fn size(command: *const Command) usize {
     const list = fieldsOf(command);
     var len = @sizeOf(Head) + list.len * @sizeOf(FieldLengths) + bytesOf(command).len + nameOf(command).len;
@@ -60,7 +61,7 @@ pub fn encode(command: *const Command, out: []u8) void {
     @memcpy(out[out.len - bytes.len ..], bytes);
 }
 
-/// The content of a response in a command, which may travel apart from the command; "": there is none.
+/// Content of a response in a command, which may be sent apart from the command; "": there is none.
 pub fn contentOf(command: *const Command) []const u8 {
     return switch (command.*) {
         .start, .body => bytesOf(command),
@@ -68,7 +69,7 @@ pub fn contentOf(command: *const Command) []const u8 {
     };
 }
 
-/// Like `encode`, without the run of bytes at the end: `out` has that many bytes less.
+/// Like `encode`, without the run of bytes at the end, by whose length `out` is shorter.
 pub fn encodeHead(command: *const Command, out: []u8) void {
     var rest = out;
     const head = headOf(command);
@@ -86,7 +87,7 @@ pub fn encodeHead(command: *const Command, out: []u8) void {
         put(&rest, field.value());
     }
     put(&rest, nameOf(command));
-    assert(rest.len == 0); // so `out` had as many bytes as `size` says
+    assert(rest.len == 0); // `size` counted each byte
 }
 
 /// Whether encoded bytes are a command with a piece of a body.
@@ -99,11 +100,11 @@ pub fn isHeld(bytes: []const u8) bool {
     return bytes.len > 1 and bytes[0] == @backingInt(Tag.start) and bytes[1] & flag.hold != 0;
 }
 
-/// Why bytes are no command.
+/// Reasons why bytes are no command.
 pub const DecodeError = error{
     /// The bytes were not written by `encode`.
     Malformed,
-    /// More fields than there is room for.
+    /// `space` is too short for the fields.
     TooManyFields,
 };
 
@@ -112,8 +113,8 @@ pub fn decode(bytes: []const u8, space: []Field) DecodeError!Command {
     return decodeWith(bytes, null, space);
 }
 
-/// Like `decode`, for a command whose content (`contentOf`) begins at the front of `content`. Nothing is read
-/// of that.
+/// Like `decode`, for a command whose content (`contentOf`) is at the front of `content`, apart from `bytes`.
+/// The content is not read.
 pub fn decodeApart(bytes: []const u8, content: []const u8, space: []Field) DecodeError!Command {
     return decodeWith(bytes, content, space);
 }
@@ -123,7 +124,7 @@ fn decodeWith(bytes: []const u8, apart: ?[]const u8, space: []Field) DecodeError
     const head = try reader.value(Head);
     const command = try commandOf(head, &reader, space);
     if (reader.rest.len > 0 or reader.apart != null) return error.Malformed;
-    // Fields that a kind does not use are zero, and the others have one form each.
+    // A kind's unused members must be zero, and each used one has one form.
     const again = headOf(&command);
     if (!isSame(head, again)) return error.Malformed;
     return command;
@@ -302,7 +303,7 @@ fn put(rest: *[]u8, bytes: []const u8) void {
     rest.* = rest.*[bytes.len..];
 }
 
-/// Takes bytes from the front; never beyond the end.
+/// Reads values from the front of bytes, and fails at their end.
 pub const Reader = struct {
     rest: []const u8,
     /// Content that is not in `rest`; null: there is none, or it was taken.
@@ -323,7 +324,7 @@ pub const Reader = struct {
         return bytes;
     }
 
-    /// The next value, wherever it lies.
+    /// The next value, at any alignment.
     pub fn value(reader: *Reader, comptime T: type) error{Malformed}!T {
         return std.mem.bytesToValue(T, try reader.run(@sizeOf(T)));
     }
@@ -444,7 +445,7 @@ test "more fields than there is room for are refused" {
     try testing.expectError(error.TooManyFields, decode(bytes, &space));
 }
 
-/// Compares what slices hold, not where they lie.
+/// Compares the content of slices, not their addresses.
 fn expectSame(wanted: Command, found: Command) !void {
     try testing.expectEqual(@as(Tag, wanted), @as(Tag, found));
     try testing.expectEqual(headOf(&wanted), headOf(&found));

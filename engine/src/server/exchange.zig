@@ -1,5 +1,5 @@
-//! One request and its response. Turns commands (start, body, end) into bytes in its lane's output; framing
-//! is the session's business. Does not know: sockets, when output is sent, and hosts.
+//! bytes in its lane's output; the session frames them. Does not know: sockets, when output is sent, and
+//! hosts.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -26,29 +26,29 @@ const Ticket = @import("slab.zig").Ticket;
 const Timer = @import("timer.zig").Timer;
 const WebSocket = @import("websocket.zig").WebSocket;
 
-/// A response's beginning, and optionally all of it.
+/// The beginning of a response, and optionally all of it.
 pub const Start = struct {
     status: u16,
     fields: []const Field = &.{},
-    /// Further fields, in wire form already.
+    /// Further fields, which are in wire form already.
     lines: ?*const protocol.http.Lines = null,
     body: []const u8 = "",
     /// The response is complete with `body`.
     end: bool = false,
     /// The connection closes after this response.
     close: bool = false,
-    /// Says `Connection: keep-alive` where HTTP/1.1 takes it for granted.
+    /// Sends `Connection: keep-alive`, which HTTP/1.1 implies.
     says_keep_alive: bool = false,
-    /// The head waits for the first piece of the body, or until output leaves: a body of one piece gets a
-    /// Content-Length.
+    /// The head waits for the first piece of the body, or until other output is sent: a body of one piece
+    /// gets a Content-Length.
     hold: bool = false,
 };
 
-/// Why a response does not begin. Nothing was queued.
+/// Reasons why a response does not begin. Nothing was queued.
 pub const StartError = session_file.StartError || error{ OutOfMemory, HeadTooLarge };
-/// Why a response does not end like that. Nothing was queued.
+/// Reasons why a response does not end with these trailers. Nothing was queued.
 pub const EndError = session_file.EndError || error{ OutOfMemory, HeadTooLarge };
-/// Why a piece of a body is not taken.
+/// Reasons why a piece of a body is not queued.
 pub const BodyError = session_file.BodyError || error{OutOfMemory};
 
 pub const head_bytes_max = @import("config.zig").worker_limits.response_head_bytes_max;
@@ -66,22 +66,23 @@ pub const Exchange = struct {
     /// has several demands (abi/routes.zig).
     route: u8 = 0,
     demand: Demand = .pull,
-    /// The host's word for the exchange, and whether the host hears of the exchange at all.
+    /// The host's word for the exchange, which also says whether the host hears of the exchange.
     word: HostWord = .none,
     input: Body = .complete,
-    /// The output reached the high-water mark and has not come back below the low one.
+    /// Queued output has reached the high-water mark, and has not fallen below the low one since.
     above_high: bool = false,
-    /// Whether the host is told when nothing is queued any more; `due`: nothing was.
+    /// Whether the host is told when nothing is queued any more. `due`: nothing was queued when it asked.
     flushing: enum { no, waits, due } = .no,
     response: Response = .open,
     /// The status of the response; 0: it has not started.
     status: u16 = 0,
-    /// Content that was queued.
+    /// Content that was queued, in bytes.
     body_bytes: u64 = 0,
-    /// Bytes of the request's body, or of a WebSocket's messages since the host asked last, that the host may
-    /// hold.
+    /// Bytes that the host was given and may hold: of the request's body, or of WebSocket messages since it
+    /// asked last.
     given_bytes: u64 = 0,
-    /// See `keepsHead`.
+    /// The application wants the head to wait for the first piece of the body also when other output is sent
+    /// (`keepsHead`).
     keeps_head: bool = false,
     /// The host was told that the peer has ended its sending side.
     half_closed: bool = false,
@@ -89,40 +90,42 @@ pub const Exchange = struct {
     intake: ?*Intake = null,
     /// The access log's entry of the request.
     log: ?AccessEntry = null,
-    /// The host has been given something since it last asked: with a host that pulls, the peer waits until it
-    /// asks again.
+    /// The host was given a piece since it asked last. With a host that pulls, the peer is not read until the
+    /// host asks again.
     delivered: bool = true,
     /// The request is a WebSocket handshake, or became a WebSocket.
     websocket: ?*WebSocket = null,
     /// Milliseconds without a byte in either direction that end the exchange; 0: no limit.
     idle_ms: u32 = 0,
-    /// The reason of that end: a request stalls, an event stream or WebSocket is idle.
+    /// The reason of an end by `idle_ms`: a request stalls, or an event stream or WebSocket is idle.
     idle_reason: Reason = .client_timeout,
-    /// Whether a peer whose response has not started is told of that end.
+    /// Whether an end by `idle_ms` is answered if the response has not started.
     idle_end: enum { cut, answer } = .cut,
     active_at: u64,
-    /// When the request's head was read: the time of that round, in microseconds.
+    /// When the request's head was read: the time of the round, in microseconds.
     begun_us: u64 = 0,
-    /// When the host got the request, with a body that is wanted whole; 0: not yet, or the host does not
-    /// tell.
+    /// When the host got the request (with its whole body, if the host demands that), in microseconds; 0: not
+    /// yet, or the host does not tell.
     given_us: u64 = 0,
-    /// When the host began to work on the request, if it tells; 0: not yet.
+    /// When the application began to work on the request, in microseconds; 0: not yet, or the host does not
+    /// tell.
     taken_us: u64 = 0,
-    /// When output of its response was handed to the kernel first, while counters are on; 0: not yet.
+    /// When the kernel got the first output of the response, in microseconds; 0: not yet, or counters are
+    /// off.
     sent_us: u64 = 0,
-    /// Bytes that are sent again and again.
+    /// Bytes that are sent again at an interval, such as comments of an event stream.
     repeat: ?*Repeat = null,
-    /// The connection that stands for its application's end of a stream; none: it was given none, or has
-    /// closed it. See worker/relay.zig.
+    /// The connection to the application, over which it speaks with the client (worker/relay.zig); none:
+    /// there is none, or the application has closed it.
     relay: Ticket = .none,
-    /// The application answers by that alone.
+    /// The application answers only through `relay`.
     relay_only: bool = false,
 
     /// The request's body.
     pub const Body = union(enum) {
         /// Bytes of the body are on their way and the host waits for them.
         wanted: Stall,
-        /// Bytes of the body are on their way and the host has not asked for them: the peer waits.
+        /// Bytes of the body are on their way and the host has not asked for them, so the peer is not read.
         unwanted: Stall.Paused,
         complete,
     };
@@ -131,13 +134,13 @@ pub const Exchange = struct {
     pub const Response = enum {
         open,
         complete,
-        /// The last piece of the body is a file range: only sending it shows whether it can be read.
+        /// The response ends with a file range: only sending it shows whether the file can be read.
         complete_with_file,
         /// The engine answers in place of the host.
         refused,
     };
 
-    /// The response ends with a file, of which only sending it shows whether it can be read.
+    /// Whether the response ends with a file, which may turn out to be unreadable while it is sent.
     pub inline fn endsWithFile(exchange: *const Exchange) bool {
         return exchange.response == .complete_with_file;
     }
@@ -147,55 +150,55 @@ pub const Exchange = struct {
         return exchange.response != .open;
     }
 
-    // ---- What the host hears
+    // ---- The host's share of the exchange
 
     /// Whether the host is told what becomes of the exchange.
     pub inline fn isHeard(exchange: *const Exchange) bool {
         return exchange.word != HostWord.unheard();
     }
 
-    /// The engine answers the exchange, or has yet to announce it: from now on its host hears nothing of it.
-    /// What the host's word said is forgotten.
+    /// Keeps all news of the exchange from its host, because the engine answers it or has yet to announce it.
+    /// The host's word is lost.
     pub fn silence(exchange: *Exchange) void {
         exchange.word = .unheard();
     }
 
-    /// The host is about to be told of an exchange that it has not heard of.
+    /// Lets the host hear of the exchange from now on.
     pub fn unsilence(exchange: *Exchange) void {
         assert(!exchange.isHeard());
         exchange.word = .none;
     }
 
-    /// The host answers requests by several routes: this one is the exchange's.
+    /// Sets the exchange's route, for a host with several routes.
     pub inline fn chooseRoute(exchange: *Exchange, number: u8, demand: Demand) void {
         assert(exchange.status == 0);
         exchange.route = number;
         exchange.demand = demand;
     }
 
-    /// The host was given the request, with so many bytes of its body.
+    /// Notes that the host was given the request, with `bytes` of its body.
     pub fn noteGiven(exchange: *Exchange, bytes: usize, round_us: u64) void {
         exchange.given_us = round_us;
         exchange.given_bytes += bytes;
     }
 
-    /// The host works on the request from now on.
+    /// Notes that the application has begun to work on the request.
     pub fn noteTaken(exchange: *Exchange, now_us: u64) void {
         exchange.taken_us = now_us;
     }
 
-    /// Whether the host has to wait until less output is queued than this. It is told then, when the
+    /// Whether the host must wait because at least `low_bytes` are queued. The host is told of room when the
     /// connection has its turn.
     pub fn awaitsRoom(exchange: *Exchange, low_bytes: usize) bool {
         exchange.above_high = exchange.queuedBytes() >= low_bytes;
         return exchange.above_high;
     }
 
-    /// The state of an exchange from before a thread of the engine began to look for its answer.
+    /// The state of an exchange before a thread of the engine began to look for its response.
     pub const Detention = struct { input: Body, idle_ms: u32 };
 
-    /// A thread of the engine looks for an answer: the host hears nothing meanwhile, no body is received, and
-    /// the thread has `most_ms` (0: as long as the exchange may be idle).
+    /// Begins the time in which a thread of the engine looks for a response: the host hears nothing, no body
+    /// is received, and the thread has `most_ms` milliseconds (0: `idle_ms` is the limit).
     pub fn detain(exchange: *Exchange, now: u64, most_ms: u32) Detention {
         assert(exchange.isHeard() and exchange.status == 0);
         const before: Detention = .{ .input = exchange.input, .idle_ms = exchange.idle_ms };
@@ -207,14 +210,14 @@ pub const Exchange = struct {
         return before;
     }
 
-    /// No thread looks: everything is as before.
+    /// Restores the state before `detain`, because no thread could start.
     pub fn undoDetention(exchange: *Exchange, before: Detention) void {
         exchange.unsilence();
         exchange.input = before.input;
         exchange.idle_ms = before.idle_ms;
     }
 
-    /// The thread has looked. Whether the host is to hear of the exchange again is decided next.
+    /// Ends the thread's time. The caller decides next whether the host hears of the exchange.
     pub fn endDetention(exchange: *Exchange, idle_ms: u32, now: u64) void {
         assert(!exchange.isHeard());
         exchange.idle_ms = idle_ms;
@@ -223,8 +226,8 @@ pub const Exchange = struct {
 
     // ---- The request
 
-    /// The engine is about to refuse the rest of the request, and answers itself. `bytes`: the length of the
-    /// answer's content.
+    /// Notes that the engine refuses the rest of the request and answers in place of the host. `bytes`: the
+    /// length of the response's content.
     pub fn noteRefusal(exchange: *Exchange, refusal: protocol.Refusal, bytes: u64) void {
         exchange.status = refusal.status;
         exchange.body_bytes = if (exchange.lane.session().asksForHead())
@@ -234,18 +237,18 @@ pub const Exchange = struct {
         exchange.response = .refused;
     }
 
-    /// Whether bytes of the peer are welcome.
+    /// Whether further bytes of the peer are to be read.
     pub fn wantsInput(exchange: *const Exchange) bool {
         if (exchange.openWebSocket()) |websocket| return !websocket.incoming.isStalled();
         return exchange.input == .wanted;
     }
 
-    /// Whether the peer has nothing more to say in this exchange.
+    /// Whether no more input of the peer belongs to the exchange.
     pub fn inputComplete(exchange: *const Exchange) bool {
         return exchange.input == .complete and exchange.openWebSocket() == null;
     }
 
-    /// The WebSocket once it was accepted, until the exchange ends.
+    /// The WebSocket from its acceptance until the exchange ends; null: there is none.
     pub fn openWebSocket(exchange: *const Exchange) ?*WebSocket {
         const websocket = exchange.websocket orelse return null;
         return if (websocket.state == .handshake) null else websocket;
@@ -262,12 +265,12 @@ pub const Exchange = struct {
         return true;
     }
 
-    /// For hosts that pull: the host was given the piece that it had asked for.
+    /// Stops reading after the piece that a host which pulls has asked for.
     pub fn pieceDelivered(exchange: *Exchange, now: u64) void {
         if (exchange.delivered) exchange.pauseInput(now);
     }
 
-    /// The rest of the body waits until the host asks.
+    /// Stops reading the body until the host asks.
     pub fn pauseInput(exchange: *Exchange, now: u64) void {
         switch (exchange.input) {
             .wanted => |stall| exchange.input = .{ .unwanted = stall.pause(now) },
@@ -275,33 +278,32 @@ pub const Exchange = struct {
         }
     }
 
-    /// The request with its whole body, for a host that wants that (`Demand.Body.whole`): the host's from now
-    /// on, who gives it back with `Worker.dropIntake`. Null: it has no body.
+    /// Takes the request with its whole body, for a host with `Demand.Body.whole`. The host owns it from now
+    /// on, and gives it back with `Worker.dropIntake`. Null: the request has no body.
     pub fn takeIntake(exchange: *Exchange) ?*Intake {
         const intake = exchange.intake orelse return null;
         exchange.intake = null;
         return intake;
     }
 
-    /// The queue for content: of a connection with one exchange at a time that for all of its output, in
-    /// which heads and content are framed as they are spoken; the content of a stream is framed when it
-    /// leaves.
+    /// The queue for the exchange's content. Without streams it is the queue for all output of the
+    /// connection, with framing; with streams it holds the stream's content, which is framed when it is sent.
     pub inline fn out(exchange: *Exchange) *Outbox {
         return &exchange.lane.out().queue;
     }
 
-    /// Bytes that wait in the exchange's name, for the kernel or to be framed, and may still be those of
-    /// exchanges before it.
+    /// Queued bytes of the exchange's lane, for the kernel or to be framed. Bytes of earlier exchanges may be
+    /// among them.
     pub fn queuedBytes(exchange: *const Exchange) usize {
         return exchange.lane.queuedBytes();
     }
 
-    /// Whether the response is complete and the rest of it cannot fail.
+    /// Whether the response is complete and the unsent rest of it cannot fail.
     pub fn isSettled(exchange: *const Exchange) bool {
         return exchange.isEnded() and exchange.lane.leavesSurely(exchange.endsWithFile());
     }
 
-    /// Asserts what always holds between two rounds.
+    /// Asserts relations that hold between two rounds.
     pub fn invariants(exchange: *const Exchange) void {
         const session = exchange.lane.session();
         assert(exchange.status == 0 or session.responseStarted());
@@ -332,7 +334,7 @@ pub const Exchange = struct {
         };
     }
 
-    /// When the bytes that repeat are due.
+    /// The time at which repeated bytes are due, in milliseconds.
     pub fn repeatAt(exchange: *const Exchange) u64 {
         const repeat = exchange.repeat orelse return Timer.never;
         return if (exchange.isEnded()) Timer.never else repeat.due_at;
@@ -346,12 +348,12 @@ pub const Exchange = struct {
         };
     }
 
-    /// Queues the start of the response. On an error nothing has changed.
+    /// Queues the start of the response. On an error nothing is queued.
     pub fn start(exchange: *Exchange, pool: *Pool, response: Start, date: *const [29]u8) StartError!void {
         const lane = exchange.lane;
         assert(lane.current() == exchange);
         var head = response;
-        // With success a client would take its WebSocket for accepted.
+        // A status of success would tell the client of a CONNECT handshake that its WebSocket was accepted.
         const would_accept = lane.session().switchStatus() == 200 and response.status < 300;
         if (exchange.websocket != null and would_accept) head.status = 501;
         const has_content = try lane.start(pool, head, date);
@@ -360,7 +362,7 @@ pub const Exchange = struct {
         exchange.response = if (response.end) .complete else .open;
     }
 
-    /// Whether the head waits on to know how long the body is, when other output leaves.
+    /// Whether the head still waits for the length of the body when other output is sent.
     pub fn keepsHead(exchange: *const Exchange) bool {
         return exchange.keeps_head and exchange.lane.session().headIsOpen();
     }
@@ -377,7 +379,8 @@ pub const Exchange = struct {
         }
     };
 
-    /// Queues a piece of the body. On an error nothing has changed, as after the functions below.
+    /// Queues a copy of a piece of the body. On an error nothing has changed; this holds for the functions
+    /// below, too.
     pub fn copy(exchange: *Exchange, pool: *Pool, bytes: []const u8, place: Place) BodyError!void {
         const session = exchange.lane.session();
         const outbox = exchange.out();
@@ -400,7 +403,7 @@ pub const Exchange = struct {
         exchange.noteBody(plan, bytes.len, place);
     }
 
-    /// Queues a piece of the body that stays where it is until it was sent.
+    /// Queues a piece of the body without copying it: its owner gets the loan back when it was sent.
     pub fn lend(
         exchange: *Exchange,
         pool: *Pool,
@@ -422,13 +425,14 @@ pub const Exchange = struct {
         try exchange.take(pool, &chain, held.bytes.len, place);
     }
 
-    /// Queues blocks, which stand for `len` bytes of body, unless no content is sent. The chain is empty
-    /// afterwards.
+    /// Queues blocks with `len` bytes of body, or drops them if the response has no content. The chain is
+    /// empty afterwards.
     pub fn take(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: usize, place: Place) BodyError!void {
         if (!try exchange.around(pool, chain, len, place)) chain.deinit(pool);
     }
 
-    /// Queues a file as the rest of the body. Whether it was taken: not where no content is sent.
+    /// Queues a file as the rest of the body. False: the response has no content, and the file was not
+    /// queued.
     pub fn takeFile(exchange: *Exchange, pool: *Pool, range: FileRange) BodyError!bool {
         var chain: Outbox = .{};
         try chain.appendFile(pool, range);
@@ -439,15 +443,15 @@ pub const Exchange = struct {
         return taken;
     }
 
-    /// Like `takeFile`, for bytes and files. The chain keeps its blocks if no content is sent, and is empty
-    /// otherwise.
+    /// Like `takeFile`, for bytes and files. The chain is empty afterwards, but keeps its blocks if the
+    /// response has no content.
     pub fn takeParts(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64) BodyError!bool {
         const taken = try exchange.around(pool, chain, len, .{ .last = true });
         if (taken) exchange.response = .complete_with_file;
         return taken;
     }
 
-    /// Queues a chain with the framing around it; false: no content is sent.
+    /// Queues a chain with the framing around it. False: the response has no content.
     fn around(exchange: *Exchange, pool: *Pool, chain: *Outbox, len: u64, place: Place) BodyError!bool {
         const outbox = exchange.out();
         var prefix: [session_file.body_prefix_bytes_max]u8 = undefined;
@@ -462,15 +466,14 @@ pub const Exchange = struct {
         return plan.payload;
     }
 
-    /// A piece of the body is queued as planned.
+    /// Notes a piece of the body that was queued.
     inline fn noteBody(exchange: *Exchange, plan: session_file.Plan, len: u64, place: Place) void {
         exchange.lane.session().apply(plan);
         if (plan.payload) exchange.body_bytes += len;
         if (place.last) exchange.response = .complete;
     }
 
-    /// Queues the end of the response with its trailers, of which there may be none. On an error nothing has
-    /// changed.
+    /// Queues the end of the response with its trailers, if there are any. On an error nothing has changed.
     pub fn end(exchange: *Exchange, pool: *Pool, trailers: []const Field) EndError!void {
         const session = exchange.lane.session();
         const outbox = exchange.out();
@@ -485,7 +488,7 @@ pub const Exchange = struct {
         exchange.response = .complete;
     }
 
-    /// Why a 101 is not queued.
+    /// Reasons why the response to a WebSocket handshake is not queued.
     pub const SwitchError = StartError || error{ReservedField};
 
     /// Queues the response that completes a WebSocket handshake: 101, or 200 on a stream. On an error nothing
@@ -530,7 +533,7 @@ pub const Exchange = struct {
         const space = try outbox.reserve(pool, try bounded(exchange.lane.session().startSize(all, 0)));
         errdefer outbox.cancel(pool);
         const session = exchange.lane.session();
-        errdefer session.noteBadField(session.badField() -| count); // the number that the caller knows
+        errdefer session.noteBadField(session.badField() -| count); // among the caller's fields
         outbox.commit(try session.switchProtocols(all, date, space));
         exchange.status = status;
     }

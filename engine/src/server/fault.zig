@@ -1,7 +1,7 @@
-//! A fault of a configuration, in words. Does not know: readers.
+//! The text of a fault in a configuration. Does not know: readers.
 const std = @import("std");
 
-/// A sentence, filled in where the fault is found. Cut at its buffer's end.
+/// A sentence about a fault. A sentence that is longer than the buffer is cut.
 pub const Fault = struct {
     buffer: [320]u8 = undefined,
     len: usize = 0,
@@ -9,7 +9,7 @@ pub const Fault = struct {
     /// Writes the sentence.
     pub fn say(fault: *Fault, comptime format: []const u8, arguments: anytype) void {
         var writer: std.Io.Writer = .fixed(&fault.buffer);
-        writer.print(format, arguments) catch {}; // the beginning of the sentence, as much as fits
+        writer.print(format, arguments) catch {}; // a sentence that does not fit is cut
         fault.len = writer.end;
     }
 

@@ -1,20 +1,19 @@
-//! TLS handshakes that can go on: whose turn is next, and how many of them one round of the loop takes. Does
-//! not know: sockets, sessions, what a step does.
+//! The queue of TLS handshakes that can go on, and the number of steps that one round makes. Does not know:
+//! sockets, sessions, and what a step does.
 //!
 //! A step costs up to a millisecond, a thousand times as much as reading a request, and any client can ask
-//! for one. So established connections come first in each round, and then few steps; the rest waits for the
-//! next round.
+//! for a step. So each round serves established connections first, and then makes few steps; the rest waits
+//! for the next round.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("config.zig").Config;
 const Ticket = @import("slab.zig").Ticket;
 
-/// Connections whose handshake can go on.
 pub const Handshakes = struct {
     /// Connections whose handshakes wait, the oldest first.
     line: std.DoublyLinkedList = .{},
     from_the_end: bool = false,
-    /// When the last round left connections waiting, in microseconds.
+    /// The end of the last round's handshakes in microseconds, if it left connections waiting.
     left_at: ?u64 = null,
 
     /// A place in the line, embedded in the connection that waits.
@@ -29,7 +28,7 @@ pub const Handshakes = struct {
         return handshakes.line.first == null;
     }
 
-    /// Lines up; a connection that waits already keeps its place.
+    /// Adds a connection to the queue; a connection that waits already keeps its place.
     pub fn add(handshakes: *Handshakes, place: *Place, ticket: Ticket) void {
         if (place.waits) return assert(place.ticket == ticket);
         place.ticket = ticket;
@@ -37,15 +36,16 @@ pub const Handshakes = struct {
         handshakes.line.append(&place.node);
     }
 
-    /// Leaves the line, if it is in it.
+    /// Removes a connection from the queue if it waits.
     pub fn remove(handshakes: *Handshakes, place: *Place) void {
         if (!place.waits) return;
         place.waits = false;
         handshakes.line.remove(&place.node);
     }
 
-    /// The connection whose turn it is, taken out of the line. The newest and the oldest by turns: behind a
-    /// flood a newcomer would otherwise wait for all of it, and yet no connection waits for ever.
+    /// Takes the next connection from the queue: the newest and the oldest by turns. Behind a flood a
+    /// newcomer would otherwise wait for all others, and with newest ones only, the oldest would wait for
+    /// ever.
     fn next(handshakes: *Handshakes) ?Ticket {
         const newest = handshakes.from_the_end;
         const node = (if (newest) handshakes.line.last else handshakes.line.first) orelse return null;
@@ -55,15 +55,16 @@ pub const Handshakes = struct {
         return place.ticket;
     }
 
-    /// The steps that a round may make.
+    /// Steps that a round may still make.
     pub const Round = struct {
         steps_left: u32,
         ends_at: u64,
 
-        /// Longer than any round is lengthened by handshakes: a tenth of the time that people notice.
+        /// The longest time that handshakes add to a round, in microseconds: a tenth of the time that people
+        /// notice.
         const longest_us = 10_000;
 
-        /// The connection whose turn it is; null when the round has done its part.
+        /// The connection whose turn it is; null: the round has made its steps, or no connection waits.
         pub fn next(round: *Round, handshakes: *Handshakes, now_us: u64) ?Ticket {
             if (round.steps_left == 0 and now_us >= round.ends_at) return null;
             round.steps_left -|= 1;
@@ -71,9 +72,9 @@ pub const Handshakes = struct {
         }
     };
 
-    /// A round is at its handshakes. It takes a few; if some were left by the last one, it goes on for as
-    /// long as everything else has taken since, so that a host which is slow with established connections
-    /// leaves half of the time to those that are about to be.
+    /// Begins the handshakes of a round: a few steps, and if the last round left some, more steps for as long
+    /// as all other work has taken since. So a host that is slow with established connections leaves half of
+    /// the time to new ones.
     pub fn begin(handshakes: *Handshakes, now_us: u64, config: *const Config) Round {
         const others_us = if (handshakes.left_at) |left_at| now_us -| left_at else 0;
         return .{
@@ -82,7 +83,7 @@ pub const Handshakes = struct {
         };
     }
 
-    /// The round's handshakes are done.
+    /// Ends the handshakes of a round.
     pub fn end(handshakes: *Handshakes, now_us: u64) void {
         assert(handshakes.left_at == null or handshakes.left_at.? <= now_us);
         handshakes.left_at = if (handshakes.isEmpty()) null else now_us;
@@ -118,12 +119,12 @@ test "a round takes a few, and more if everything else takes long" {
     for (0..2) |_| try std.testing.expect(round.next(&handshakes, 9_000_000) != null);
     try std.testing.expectEqual(null, round.next(&handshakes, 1000));
     handshakes.end(2000);
-    // 400 us were everybody else's.
+    // Other work took 400 us.
     round = handshakes.begin(2400, &config);
     for ([_]u64{ 2400, 2500, 2700 }) |now_us| try std.testing.expect(round.next(&handshakes, now_us) != null);
     try std.testing.expectEqual(null, round.next(&handshakes, 2800));
     handshakes.end(2800);
-    // However long a host was busy, established connections do not wait long for handshakes.
+    // However long a host was busy, handshakes delay established connections by 10 ms at most.
     round = handshakes.begin(9_000_000, &config);
     for (0..3) |_| try std.testing.expect(round.next(&handshakes, 9_009_999) != null);
     try std.testing.expectEqual(null, round.next(&handshakes, 9_010_000));
