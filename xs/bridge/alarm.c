@@ -22,7 +22,7 @@ static __thread bool has_timer;
 /* Perl's own `alarm`, which sets the alarm of the process. */
 static Perl_ppaddr_t process_alarm_op;
 
-/* A signal of its own, beside those of stuck.c. */
+/* The signal of these timers; stuck.c has SIGRTMIN + 5 and + 6. */
 static int timer_signal(void) {
     return SIGRTMIN + 7;
 }
@@ -61,8 +61,8 @@ bool px_alarm_is_own(void) {
     return alarm_perl != NULL;
 }
 
-/* Seconds until the alarm, none for no alarm, and until each one after it; gives those that were left of the
- * one before, or -1 with an error's number in errno. */
+/* Sets the alarm of this thread: `seconds` until it (0: no alarm), then `interval` seconds between further
+ * ones (0: none). Returns the seconds that the alarm before had left, or -1 with errno. */
 NV px_alarm_set(NV seconds, NV interval) {
     const struct itimerspec next = {.it_value = time_of(seconds), .it_interval = time_of(interval)};
     struct itimerspec before;
@@ -91,13 +91,14 @@ static OP *alarm_op(pTHX) {
     RETURN;
 }
 
-/* Timers stay with the parent. */
+/* Runs in a forked child, in which the timer does not exist: the kernel leaves timers with the parent. */
 static void forget_in_child(void) {
     alarm_perl = NULL;
     has_timer = false;
 }
 
-/* To be called in the interpreter that will be cloned, when it has loaded the application. */
+/* Replaces the op `alarm` and the functions of own_signals.c. To be called in the interpreter that will be
+ * cloned, when it has loaded the application. */
 void px_alarm_prepare(pTHX) {
     if (!process_alarm_op) {
         struct sigaction action;
@@ -116,7 +117,7 @@ void px_alarm_begin(pTHX) {
     mask(SIG_UNBLOCK, timer_signal());
 }
 
-/* The interpreter is about to go. */
+/* Deletes the timer of this thread, whose interpreter ends. */
 void px_alarm_end(void) {
     alarm_perl = NULL;
     if (has_timer) (void)timer_delete(alarm_timer);

@@ -1,13 +1,13 @@
-/* await.c - what Future::AsyncAwait asks of a Future for each `await`, and the way back when that Future
- * resolves, without Perl code.
+/* await.c - the questions and requests of Future::AsyncAwait to a Future for each `await`, and the return
+ * into the async sub when that Future resolves, without Perl code.
  *
- * Only for plain Futures (future.c), whose hashes stay as Future.pm would have made them, but for one
- * thing: a Future that was awaited is not told how to take itself off the awaiting one's on_cancel list
- * again. The next `await` takes over its place there. That saves two weak references and their way back
- * per `await`, which cost more than all the rest. */
+ * Only plain Futures (future.c) are handled here. Their hashes stay as Future.pm would have made them, with
+ * one difference: Future.pm has an awaited Future that is ready remove itself from the on_cancel list of the
+ * awaiting Future. Here its entry stays until the next `await` overwrites it. That saves two weak references
+ * with their back references per `await`, which cost more than all other work. */
 #include "bridge/bridge.h"
 
-/* CB_ALWAYS|CB_SELF of Future::PP; PAGI::Server::Future checks at load time that it is so. */
+/* The value of CB_ALWAYS|CB_SELF in Future::PP; PAGI::Server::Future compares it at load time. */
 #define PX_CALLBACK_ON_READY 15
 
 static HV *plain_hash(pTHX_ const px_context *cx, SV *future) {
@@ -23,7 +23,8 @@ static AV *list_under(pTHX_ HV *hash, SV *key, bool make) {
     return made;
 }
 
-/* Registers what continues the async sub. False: the Future's own methods have to. */
+/* Registers `code`, which continues the async sub, as a callback of the Future. False: the Future is not
+ * plain, so its own method has to do it. */
 bool px_await_on_ready(pTHX_ SV *future, SV *code) {
     const px_context *cx = px_context_get(aTHX);
     HV *hash = plain_hash(aTHX_ cx, future);
@@ -39,7 +40,8 @@ static bool obsolete(pTHX_ SV *entry) {
     return !SvOK(entry) || px_future_plain_ready(aTHX_ entry) == 1;
 }
 
-/* Makes the cancellation of `future` cancel `awaited`. False: the Future's own methods have to. */
+/* Makes the cancellation of `future` cancel `awaited`. False: one of both is not plain, so the Future's own
+ * method has to do it. */
 bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited) {
     const px_context *cx = px_context_get(aTHX);
     HV *hash = plain_hash(aTHX_ cx, future);
@@ -66,7 +68,7 @@ int px_await_is_cancelled(pTHX_ SV *future) {
 #define PX_AWAITS_MAX 1000
 
 /* The plain Future that an async sub's pending Future waits for: the last one that its cancellation would
- * cancel. NULL: none that we know. */
+ * cancel. NULL: it waits for none, or for one that is not plain. */
 static SV *awaited_by(pTHX_ const px_context *cx, SV *future) {
     HV *hash = plain_hash(aTHX_ cx, future);
     AV *list = hash ? list_under(aTHX_ hash, PX_KEY(cx, ON_CANCEL), false) : NULL;
@@ -87,7 +89,7 @@ static SV *stalled(pTHX_ const px_context *cx, SV *future, SV *awaited, int step
     if (steps == 0 || px_future_plain_ready(aTHX_ future) != 0) return NULL;
     HV *hash = plain_hash(aTHX_ cx, future);
     AV *subs = hash ? list_under(aTHX_ hash, PX_KEY(cx, SUBS), false) : NULL;
-    /* the Futures of wait_all and its siblings */
+    /* the Futures that wait_all, needs_any or the like has combined */
     if (subs) return stalled_among(aTHX_ cx, subs, awaited, steps - 1);
     SV *next = awaited_by(aTHX_ cx, future);
     if (!next) return NULL;
@@ -95,16 +97,17 @@ static SV *stalled(pTHX_ const px_context *cx, SV *future, SV *awaited, int step
     return !awaited || SvRV(next) == SvRV(awaited) ? future : NULL;
 }
 
-/* The Future of an async sub, among those that `future` waits for, which waits although what it awaits is
- * ready: NULL if there is none. Future::AsyncAwait asks an exception whether it is true while it unwinds
- * an async sub. If the exception dies of the question, that goes to whoever resolved what the sub had
- * awaited, and the sub's own Future stays pending for ever. An async sub that is on the stack looks the
- * same; so the caller says what was `awaited`, or NULL when nothing is on the stack. */
+/* Among `future` and the Futures that it waits for, finds an async sub's Future that is pending although the
+ * Future awaited by the sub is ready; NULL: there is none. Such a Future would stay pending for ever:
+ * Future::AsyncAwait tests whether an exception is true while it unwinds an async sub, and if the exception's
+ * class dies in that test, the error goes to the code that resolved the awaited Future. An async sub that is
+ * on the stack looks alike; so the caller names the `awaited` Future, or passes NULL when no async sub is on
+ * the stack. */
 SV *px_await_stalled(pTHX_ SV *future, SV *awaited) {
     return stalled(aTHX_ px_context_get(aTHX), future, awaited, PX_AWAITS_MAX);
 }
 
-/* The code of a callback that wants nothing but the Future; NULL for any other kind. */
+/* The code of a callback that is called with the Future alone; NULL for any other kind of callback. */
 static SV *simple_callback(SV *entry) {
     if (!entry || !SvROK(entry) || SvTYPE(SvRV(entry)) != SVt_PVAV) return NULL;
     const AV *pair = (AV *)SvRV(entry);
@@ -123,12 +126,12 @@ static bool all_simple(AV *callbacks) {
     return true;
 }
 
-/* Whether nothing but simple callbacks hangs on a pending Future, and its cancellation, which is of no
- * interest when it is done. Those callbacks, or NULL, go to `callbacks`. */
+/* Whether a pending Future has only simple callbacks and a list of cancellations, which are dropped when it
+ * is done. `callbacks` gets the list of callbacks, or NULL. */
 static bool hangs_simply(pTHX_ const px_context *cx, HV *hash, AV **callbacks) {
     *callbacks = list_under(aTHX_ hash, PX_KEY(cx, CALLBACKS), false);
     if (*callbacks && !all_simple(*callbacks)) return false;
-    /* Keys that each Future has: `ready`, and, but for the base class, its loop. */
+    /* Keys that each Future has: `ready`, and the loop unless its class is Future itself. */
     const STRLEN keys = (SvSTASH((SV *)hash) == cx->future_stash ? 1 : 2) + (*callbacks ? 1 : 0);
     return HvTOTALKEYS(hash) == keys ||
            (HvTOTALKEYS(hash) == keys + 1 && hv_exists_ent(hash, PX_KEY(cx, ON_CANCEL), 0));
@@ -143,9 +146,9 @@ static void settle(pTHX_ const px_context *cx, HV *hash, AV *callbacks, AV *resu
     if (keys > 2) (void)hv_delete_ent(hash, PX_KEY(cx, ON_CANCEL), G_DISCARD, 0);
 }
 
-/* Resolves a pending Future of ours as `done` would, if nothing but simple callbacks hangs on it. Takes
- * over `value` (may be NULL) and returns true, or changes nothing. What a callback throws goes to `error`,
- * as a mortal; the others run all the same. */
+/* Resolves a pending Future of ours as `done` would, if nothing but simple callbacks hangs on it. Takes over
+ * `value` (may be NULL) and returns true, or changes nothing. An exception of a callback goes to `error`, as
+ * a mortal; the other callbacks run all the same. */
 bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error) {
     const px_context *cx = px_context_get(aTHX);
     HV *hash = plain_hash(aTHX_ cx, future);
@@ -163,7 +166,7 @@ bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error) {
     return true;
 }
 
-/* Calls a function with a Future, and lets through what it throws. */
+/* Calls a function with a Future, and lets an exception of the function through. */
 static void call_with(pTHX_ SV *callback, SV *future) {
     dSP;
     ENTER;
@@ -176,8 +179,9 @@ static void call_with(pTHX_ SV *callback, SV *future) {
     LEAVE;
 }
 
-/* Resolves the Future of an async sub that ends after it was suspended: with this many values from that place
- * of Perl's stack on, which copying them may move. False: its own methods have to. */
+/* Resolves the Future of an async sub that ends after it was suspended, with `count` values of Perl's stack
+ * from the index `first` on (an index, because copying a value may move the stack). False: the Future's own
+ * methods have to do it. */
 bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count) {
     const px_context *cx = px_context_get(aTHX);
     HV *hash = plain_hash(aTHX_ cx, future);
@@ -198,8 +202,8 @@ bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count) {
     return true;
 }
 
-/* A pending Future of the same class, and with the same loop, as one that an async sub waits for: what that
- * returns. NULL: its own methods have to make it. */
+/* A pending Future with the class and the loop of `future`, for an async sub that waits for `future` and
+ * returns the new one. NULL: `future` is not plain, so its own methods have to make it. */
 SV *px_await_clone(pTHX_ SV *future) {
     const px_context *cx = px_context_get(aTHX);
     HV *hash = plain_hash(aTHX_ cx, future);

@@ -1,18 +1,19 @@
 /* await_op.c - an `await` on a Future that is ready, and the end of an async sub, without a method call.
  *
- * Future::AsyncAwait asks a Future by two methods, AWAIT_IS_READY and AWAIT_GET, and makes that of an async
- * sub by a third, AWAIT_NEW_DONE. To call them costs far more than what they do (await.c). Perl lets a
- * kind of op have a function that optimizes each op of it when it is compiled (`xop_peep`): ours puts a
- * function before that of Future::AsyncAwait, which answers where nothing else can come out of it, and
- * hands over to that function in every other case: an async sub that has been suspended, a Future that is
- * not ready or has failed, or whose class has other methods than ours. */
+ * Future::AsyncAwait asks a Future by two methods, AWAIT_IS_READY and AWAIT_GET, and makes the Future of an
+ * async sub by a third, AWAIT_NEW_DONE. The calls cost far more than the methods do (await.c). Perl calls the
+ * function `xop_peep` of a custom op for each such op that it compiles: ours puts a function in place of
+ * Future::AsyncAwait's. That function answers where the result is certain, and calls Future::AsyncAwait's in
+ * all other cases: an async sub that has been suspended, a Future that is not ready or has failed, a class
+ * with other methods than ours. */
 #include "bridge/bridge.h"
 
-/* A key that tells that an interpreter has the methods which these functions need: all interpreters of the
- * process share Future::AsyncAwait's descriptions of its ops. */
+/* Key of PL_modglobal in an interpreter that has the methods which these functions need. The descriptions of
+ * the ops do not tell, because all interpreters of the process share them. */
 #define PX_AWAIT_HERE "Peregrine/await"
 
-/* Whether an async sub is, or was, suspended: then what Future::AsyncAwait knows of it is magic. */
+/* Whether the running async sub is, or was, suspended: then Future::AsyncAwait keeps its state as magic of
+ * the sub. */
 static bool was_suspended(pTHX) {
     return mg_find((SV *)find_runcv(NULL), PERL_MAGIC_ext) != NULL;
 }
@@ -47,7 +48,7 @@ static OP *await(pTHX) {
     return NORMAL;
 }
 
-/* Whether an async sub that ends here ends as most do: with a Future of class Future that is done. */
+/* Whether the async sub that ends returns a done Future of class Future, as most async subs do. */
 static bool ends_done(pTHX_ const px_context *cx) {
     return cx->loop_key && px_is_clear(ERRSV) && is_ours(&cx->await.new_done) && !was_suspended(aTHX) &&
            cop_hints_fetch_sv(PL_curcop, cx->await.class_hint, SvSHARED_HASH(cx->await.class_hint), 0) ==
@@ -86,7 +87,7 @@ static void optimize_leave(pTHX_ OP *op, OP *before) {
     op->op_ppaddr = leave;
 }
 
-/* The description of an op of this name that nobody optimizes; NULL: there is none. */
+/* The custom op of this name and description that has no `xop_peep` yet; NULL: there is none. */
 static XOP *find_op(pTHX_ const char *name, const char *text) {
     if (!PL_custom_ops) return NULL;
     XOP *found = NULL;
@@ -98,7 +99,8 @@ static XOP *find_op(pTHX_ const char *name, const char *text) {
     return found && !XopENTRY(found, xop_peep) ? found : NULL;
 }
 
-/* Under our functions, tools that show ops find the same description. */
+/* Sets the `xop_peep` of an op. Our function is registered under the op's description, too, for tools that
+ * show ops. */
 static void optimize(pTHX_ const char *name, const char *text, Perl_cpeep_t peep, Perl_ppaddr_t function) {
     XOP *op = find_op(aTHX_ name, text);
     if (!op) return;
@@ -113,7 +115,8 @@ static px_await_method method(pTHX_ const char *name, const char *ours) {
     return method;
 }
 
-/* Finds the methods that the functions above need, in an interpreter where ours have been installed. */
+/* Finds the methods that the functions above need, in an interpreter where our methods have been
+ * installed. */
 static void look_up_methods(pTHX_ px_context *cx) {
 #define PX_OWN "PAGI::Server::Future::"
     px_await_ops *ops = &cx->await;
@@ -126,14 +129,14 @@ static void look_up_methods(pTHX_ px_context *cx) {
 #undef PX_OWN
 }
 
-/* A clone of an interpreter runs the same ops, with the same functions. */
+/* Fills the context of a cloned interpreter, which runs ops that its original has compiled. */
 void px_await_op_clone(pTHX_ px_context *cx, const px_await_ops *before) {
     look_up_methods(aTHX_ cx);
     cx->await.await = before->await;
     cx->await.leave = before->leave;
 }
 
-/* Async subs that this interpreter compiles from now on are faster. */
+/* Makes async subs faster that this interpreter compiles from now on. */
 void px_await_op_install(pTHX) {
     look_up_methods(aTHX_ px_context_get(aTHX));
     (void)hv_stores(PL_modglobal, PX_AWAIT_HERE, newSViv(1));

@@ -1,14 +1,15 @@
-/* bridge.h - what the engine and Perl have in common, whichever kind of application is served: a worker
- * that is polled, exchanges and the Perl values that point to them, calls into Perl, Futures.
+/* bridge.h - the part between the engine and Perl that serves applications of all kinds: a worker that is
+ * polled, exchanges and the Perl values that point to them, calls into Perl, Futures.
  *
- * The bridge converts between engine events and Perl values and decides as little as it can. What an
- * application sees of a request is the business of a face (px_face below; PAGI's is in pagi/): the bridge
- * includes none of a face's headers. Rules that keep both safe:
- *   - Perl code runs only when no engine call is on the stack; every call into Perl is guarded (G_EVAL),
- *     so a `die` never unwinds us;
+ * The bridge converts between engine events and Perl values and decides as little as it can. How an
+ * application sees a request is decided by a face (px_face below; PAGI's is in pagi/): the bridge includes
+ * none of a face's headers. Rules that keep both safe:
+ *   - Perl code runs only when no engine call is on the stack; every call into Perl is guarded (G_EVAL), so a
+ *     `die` never unwinds C frames of ours;
  *   - an engine event is copied into Perl values before any Perl code runs, and never looked at
  *     afterwards: a nested event loop may have polled meanwhile;
- *   - nothing is static but constants: what an interpreter needs lives in px_context, found by MY_CXT. */
+ *   - the data of an interpreter lie in px_context, found by MY_CXT; static variables are constants, or
+ *     belong to the process or a thread (signals). */
 #ifndef PEREGRINE_BRIDGE_H
 #define PEREGRINE_BRIDGE_H
 
@@ -19,7 +20,7 @@
 #include "perl.h"
 #include "XSUB.h"
 
-/* Perl 5.32 and 5.34 lack these. */
+/* Macros that Perl 5.32 and 5.34 lack. */
 #ifndef av_count
 #define av_count(av) ((Size_t)(AvFILL(av) + 1))
 #endif
@@ -57,13 +58,13 @@ void px_assertion_failed(const char *condition, const char *file, int line) __at
 enum px_key { PX_KEYS(PX_KEY_ENUM) PX_KEY_COUNT };
 #undef PX_KEY_ENUM
 
-/* An empty, resolved Future and its list of results, kept for the next one who needs such a Future. */
+/* An empty, resolved Future and its list of results, kept to be returned again. */
 typedef struct px_done {
     HV *future;
     AV *result;
 } px_done;
 
-/* A method that Future::AsyncAwait calls, and the function of ours that may be behind it. */
+/* A method that Future::AsyncAwait calls, and our function that may be behind it. */
 typedef struct px_await_method {
     GV *gv;
     CV *ours;
@@ -74,7 +75,7 @@ typedef struct px_await_ops {
     Perl_ppaddr_t await, leave; /* the functions that were replaced */
     px_await_method own_ready, own_get, ready, get, new_done;
     SV *class_hint; /* the key of %^H with the class of an async sub's Future */
-    UV at_once;     /* how often nothing had to be asked, for tests */
+    UV at_once;     /* calls of the two functions that needed no method, counted for tests */
 } px_await_ops;
 
 /* The bridge's data of an interpreter. */
@@ -83,10 +84,10 @@ typedef struct px_context {
     HV *future_stash;      /* Future */
     HV *loop_future_stash; /* IO::Async::Future */
     HV *own_future_stash;  /* PAGI::Server::Future */
-    px_done done;          /* of class Future: what an `async sub` without a result returns */
+    px_done done;          /* of class Future; an `async sub` without a result returns it */
     /* a Future of our class: $send returns it when the application has nothing to wait for */
     px_done own_done;
-    SV *own_done_loop;     /* the loop of own_done; compared, never looked into */
+    SV *own_done_loop;     /* the loop of own_done; only the address is compared */
     SV *loop_key;          /* the key of the loop in an IO::Async::Future; NULL: no Future is a plain hash */
     px_await_ops await;
 } px_context;
@@ -117,8 +118,8 @@ static inline void px_clear(pTHX_ SV **slot) {
     SvREFCNT_dec(sv);
 }
 
-/* Keeps a value until the statement of Perl's ends that has called a function of ours with it. Perl code that
- * runs meanwhile may drop the only other reference: Perl's stack has none. */
+/* Keeps an argument of a function of ours until the calling Perl statement ends. Perl's stack holds no
+ * reference to it, and Perl code that runs meanwhile may drop the only one. */
 static inline void px_keep(pTHX_ SV *sv) {
     sv_2mortal(SvREFCNT_inc_simple_NN(sv));
 }
@@ -128,7 +129,7 @@ static inline SV *px_copy(pTHX_ SV *shared) {
     return newSVhek(SvSHARED_HEK_FROM_PV(SvPVX_const(shared)));
 }
 
-/* A list of two, with room for two: there are many, and some live long. */
+/* A list of two elements without spare room: there are many such lists, and some live long. */
 static inline AV *px_pair(pTHX_ SV *first, SV *second) {
     AV *av = newAV();
     SV **slots;
@@ -149,36 +150,37 @@ typedef struct px_exchange px_exchange;
 typedef struct px_loan px_loan;
 typedef struct px_packed px_packed;
 
-/* Words that processes share, see words.c. */
+/* 64-bit words that processes share, see words.c. */
 typedef struct px_words {
     uint64_t *list;
     size_t count;
     size_t owners;
 } px_words;
 
-/* Numbers of routes that an exchange can have, 0 for none included. */
+/* How many numbers of routes there are, 0 (no route) included. */
 #define PX_MOUNTS_MAX 256
 
-/* An application, and which requests are its: those of one route of the engine's. */
+/* An application. It gets the requests of one route of the engine's. */
 struct px_mount {
     const px_face *face;
     void *application; /* the face's data for requests of this mount */
     SV *prefix;        /* path of the mount, bytes without a slash at the end; NULL: the root */
     SV *root;          /* path that clients see: the part that a proxy has removed, and the prefix */
-    px_exchange *pool; /* kept for the next requests */
+    px_exchange *pool; /* exchanges kept for the next requests */
     int pool_count;
 };
 
 struct px_worker {
     peregrine_worker *engine; /* NULL after px_worker_stop() */
-    px_mount *mounts[PX_MOUNTS_MAX]; /* by the number of the route; 0: of requests that no route matches */
-    int mount_count;                 /* the number of mounts */
-    bool is_complete;                /* a mount takes all other requests: none can come behind it */
+    px_mount *mounts[PX_MOUNTS_MAX]; /* by number of the route; 0: for requests that match no route */
+    int mount_count;
+    /* a mount takes all requests that match no other route, so it is the last one */
+    bool is_complete;
     px_context *cx;
-    const uint64_t *trace_wanted; /* the engine's word, see px_trace() */
+    const uint64_t *trace_wanted; /* the engine's word: not 0 while a reader wants traces, see px_trace() */
     Pid_t pid;      /* the process that has made the worker */
     uint32_t forks; /* peregrine_forks() in that process */
-    bool left_loop; /* in a child: the server was told to leave the event loop */
+    bool left_loop; /* in a forked child: the server was told to leave the event loop */
     int refs; /* the Perl object, and each exchange that is not in the pool */
     /* The cursor over the current batch lives here, so that a nested event loop goes on where the outer
      * one stands. */
@@ -190,27 +192,28 @@ struct px_worker {
     const PERL_SI *server_stack;
     I32 server_frame;
     bool woken; /* the engine's descriptor has been made readable since the last poll */
-    bool in_loop;   /* the host's loop handles what it watches itself, see px_worker_in_loop() */
-    bool host_loop; /* the loop waits in the engine, unless `woken`; nobody watches the descriptor */
-    /* The Perl object that is told of what C does not decide. No reference is held: it closes the worker
-     * before it goes. (A weak reference that only C knows would not survive the cloning of the interpreter
-     * for a new thread.) */
+    bool in_loop;   /* the host's loop handles its own descriptors, see px_worker_in_loop() */
+    bool host_loop; /* the loop waits in the engine and does not watch its descriptor */
+    /* The Perl server, whose methods are called where C does not decide. No reference is held: the server
+     * closes the worker before it is freed. (A weak reference that only C knows would not survive the cloning
+     * of the interpreter for a new thread.) */
     SV *server;
-    SV *loop;      /* for our Futures */
-    UV requests_left; /* until the server is told; 0: it is not */
-    bool is_one_of_several; /* interpreters behind one engine, which asks how busy each is */
-    bool one_at_a_time;     /* of several interpreters: gets requests that others hand over */
+    SV *loop;      /* the event loop of our Futures */
+    UV requests_left; /* requests until the server's `_requests_reached` is called; 0: never */
+    bool is_one_of_several; /* shares its engine with other interpreters; the engine asks how busy each is */
+    bool one_at_a_time;     /* gets only requests that other interpreters hand over, one at a time */
     bool engine_delivers;   /* the engine, on a thread of its own, delivers topics */
-    uint32_t parked;        /* exchanges that wait for their clients: what it is told then */
-    bool stopping; /* WebSockets and event streams are ended, which have no end of their own */
+    uint32_t parked;        /* exchanges that wait for their clients, as last told to the engine */
+    bool stopping; /* the server stops, so WebSockets and event streams are ended */
     bool drained;  /* the last connection is gone */
-    int lost;      /* live exchanges that are gone and were never named */
+    int lost;      /* exchanges of state PX_TICKET_LOST that are not `named` */
     px_loan *loans; /* strings that the engine has borrowed */
-    SV *words;      /* the memory that the engine counts in; NULL: it does not count */
+    SV *words;      /* the memory of the engine's counters; NULL: it does not count */
     SV *places;     /* the table of workers at the same sockets; NULL: this worker is the only one there */
     SV *refused_words; /* the memory in which the engine counts refused requests of groups; NULL: none */
     SV *busy_words; /* the memory that `busy` points into */
-    uint64_t *busy; /* when the present event began, 0: none is handled; NULL: no process asks. See busy.c */
+    /* ms at which the present event began, 0: none is handled; NULL: no process asks. See busy.c */
+    uint64_t *busy;
     SV *tally_words; /* the memory that `tally` points into */
     uint64_t *tally; /* counts of answers of this interpreter; NULL: no process asks. See tally.c */
     px_exchange *at;                  /* the exchange whose event is being handled, or NULL */
@@ -225,12 +228,12 @@ struct px_worker {
 typedef enum {
     PX_TICKET_OVER, /* the engine has ended the exchange, and no event will name it */
     PX_TICKET_OPEN,
-    PX_TICKET_LOST, /* the engine has said that it is gone; the event that tells why will still come */
+    PX_TICKET_LOST, /* the engine has forgotten the ticket; the event that tells why will still come */
 } px_ticket_state;
 
 /* A request and its response, seen from Perl: the part that is alike for all faces, at the head of a face's
- * own struct. It is held by the engine's ticket, by the application while that runs, by C frames that need
- * it (`holds`), and by each Perl value that points to it (`handles`). */
+ * own struct. An exchange is held by the engine's ticket, by the application while that runs, by C frames
+ * that need it (`holds`), and by each Perl value that points to the exchange (`handles`). */
 struct px_exchange {
     px_worker *worker;
     px_mount *mount;
@@ -238,31 +241,33 @@ struct px_exchange {
     px_exchange *next, *previous;
     int holds;
     int handles;
-    bool kept;        /* the exchange's handles are ours as well, until the application lets them go */
+    /* the bridge has references to the handles, too, so that they can serve another request */
+    bool kept;
     px_ticket_state state;
-    bool named;       /* the engine's events about the ticket bring our pointer along */
-    uint32_t connection_number, request_number; /* for messages */
-    uint64_t since;   /* when the request came, if `busy.c` or `tally.c` reads the time */
+    bool named;       /* the engine's events about the ticket bring a pointer to the exchange */
+    uint32_t connection_number, request_number; /* for log messages */
+    uint64_t since;   /* ms at which the request came; 0: neither `busy.c` nor `tally.c` reads the time */
     HV *given;        /* the hash that the application was called with, until it is done, or NULL */
-    px_packed *packed; /* or packed, while the application does not refer to it; or NULL */
-    uint32_t turn, spent; /* the last turn in which it sent, and how many events: see PX_TURN_EVENTS */
+    px_packed *packed; /* `given` packed, while only the bridge refers to it; or NULL */
+    /* the last turn in which the exchange sent events, and their number: see PX_TURN_EVENTS */
+    uint32_t turn, spent;
     bool waits_for_turn;
     bool parked; /* see px_exchange_note_parked */
     bool owes_answer; /* tally.c has counted the request, and neither its answer nor its end */
     bool owes_end;    /* tally.c has counted the answer, and not its end */
     px_exchange *next_in_turn;
-    AV *deferred; /* Futures that become ready when its next turn comes; NULL: none */
+    AV *deferred; /* Futures that become ready in the exchange's next turn; NULL: none */
 };
 
 /* The state of an exchange's application while the server stops. */
 typedef enum {
-    PX_APP_OVER,    /* nothing that anybody waits for */
-    PX_APP_BUSY,    /* the application runs for a peer that waits */
+    PX_APP_OVER,    /* the server does not wait: the application has ended, or its client has left */
+    PX_APP_BUSY,    /* the application runs, and its client waits */
     PX_APP_LEAVING, /* the application runs, and was told that the server stops */
 } px_app_state;
 
-/* A face: what applications of one kind see of requests and answer. A table of functions, the same one for
- * all exchanges of a mount. */
+/* A face: functions that make calls of applications of one kind out of requests, and responses out of their
+ * answers. All exchanges of a mount have one table. */
 struct px_face {
     size_t exchange_size; /* bytes of the face's exchanges, which begin with a px_exchange */
 
@@ -270,33 +275,34 @@ struct px_face {
     void (*drop_application)(pTHX_ void *application);
     void (*limits)(const px_worker *worker, void *application);
 
-    /* A request, for which there is an exchange (held): calls the application. */
+    /* Calls the application for a request. The exchange is held. */
     void (*request)(pTHX_ px_exchange *exchange, const peregrine_event *event);
     /* Called for any later event about the exchange. */
     void (*event)(pTHX_ px_exchange *exchange, const peregrine_event *event);
     /* The exchange's turn has come, see px_turn_wait(); may be NULL. */
     void (*turn)(pTHX_ px_exchange *exchange);
-    /* The engine is closed, and nothing goes out any more. */
+    /* Ends an exchange whose engine is closed: nothing goes out any more. */
     void (*cut)(pTHX_ px_exchange *exchange);
-    /* The server stops: ends an exchange that has no end of its own. */
+    /* Ends a WebSocket or an event stream, which would not end by itself, because the server stops. */
     void (*shut_down)(pTHX_ px_exchange *exchange);
     px_app_state (*app_state)(const px_exchange *exchange);
-    /* Whether an exchange that is on waits for its client, and not for its application. */
+    /* Whether a live exchange waits for its client, and not for its application. */
     bool (*is_parked)(const px_exchange *exchange);
-    /* Whether an exchange that is on has no complete response yet; NULL: nobody hands requests over. */
+    /* Whether a live exchange has no complete response yet; NULL: requests of this face are not handed
+     * over. */
     bool (*is_unanswered)(const px_exchange *exchange);
 
-    /* Fails an async sub of the application that a lost exception has left behind (px_await_stalled), so
-     * that the application ends as by any exception; `exception` is what the lost one died of. False:
-     * there is none. */
+    /* Fails an async sub of the application that a lost exception has left behind (px_await_stalled), so that
+     * the application ends as by any exception; `exception` is the error that replaced the lost one. False:
+     * there is no such sub. */
     bool (*fail_stalled)(pTHX_ px_exchange *exchange, SV *awaited, SV *exception);
 
-    /* Memory, all zeros but for worker and mount, becomes an exchange: makes the handles that serve one
-     * request after the other. */
+    /* Makes the handles of a new exchange (zeros but for worker and mount), which serve one request after the
+     * other. */
     void (*make)(pTHX_ px_exchange *exchange);
-    /* The request is over: drops what belongs to it. */
+    /* Drops the data of a request that is over. */
     void (*clear)(pTHX_ px_exchange *exchange);
-    /* Whether nobody could tell if the handles served another request. */
+    /* Whether the application has kept no handle, so that they can serve another request unnoticed. */
     bool (*is_reusable)(const px_exchange *exchange);
     /* Gives up the handles, of which the application may keep some. */
     void (*let_go)(pTHX_ px_exchange *exchange);
@@ -352,7 +358,7 @@ static inline bool px_is_traced(const px_exchange *exchange) {
     return UNLIKELY(*(const volatile uint64_t *)exchange->worker->trace_wanted != 0);
 }
 
-/* Records a step of an exchange's application, if a reader wants that; `text`: a constant. */
+/* Records a step of an exchange's application, if a reader wants that; `text`: a string literal. */
 #define px_trace(exchange, kind, size, code, text) \
     (px_is_traced(exchange) ? px_trace_write((exchange), (kind), (size), (code), text, sizeof(text) - 1) \
                             : (void)0)
@@ -366,13 +372,14 @@ SV *px_turn_next(pTHX_ px_exchange *exchange);
 void px_turn_begin(pTHX_ px_worker *worker);
 void px_turn_end(px_worker *worker);
 
-/* The application is about to be called for this request, which has waited until now. */
+/* Tells an engine that counts that the application is about to be called for a request, which has waited
+ * until now. */
 static inline void px_exchange_taken(const px_exchange *exchange) {
     const px_worker *worker = exchange->worker;
     if (worker->words && worker->engine) peregrine_take(worker->engine, exchange->ticket);
 }
 
-/* Counts an event; true: its exchange has sent enough in this turn. */
+/* Counts an event that an exchange sends; true: it has sent enough in this turn. */
 static inline bool px_turn_spend(px_exchange *exchange) {
     const px_worker *worker = exchange->worker;
     if (exchange->turn != worker->turn) {
@@ -436,7 +443,7 @@ void px_tally_note_unanswered(px_exchange *exchange);
 void px_tally_note_left(px_exchange *exchange);
 void px_tally_note_cut(const px_exchange *exchange);
 
-/* The application, or the face for it, has begun a response. */
+/* Counts a response that the application, or the face in its place, has begun. */
 static inline void px_note_answer(px_exchange *exchange, uint16_t status) {
     if (UNLIKELY(exchange->worker->tally != NULL)) px_tally_note_answer(exchange, status);
 }
@@ -445,33 +452,34 @@ static inline bool px_owes_counted_answer(const px_exchange *exchange) {
     return UNLIKELY(exchange->worker->tally != NULL) && exchange->owes_answer;
 }
 
-/* `request_timeout` has ended an exchange. Before the whole body is here the client may have been silent, not
- * the application. */
+/* Whether `reason`, why an exchange ended, is a timeout. Before the whole body is here the client may have
+ * been silent, and not the application. */
 static inline bool px_is_silence(uint32_t reason) {
     return reason == PEREGRINE_CLIENT_TIMEOUT || reason == PEREGRINE_IDLE_TIMEOUT;
 }
 
-/* The application, or its silence, has ended the request before an answer has begun. */
+/* Counts a request that the application has ended, by its return or its silence, before an answer has
+ * begun. */
 static inline void px_note_unanswered(px_exchange *exchange) {
     if (px_owes_counted_answer(exchange)) px_tally_note_unanswered(exchange);
 }
 
-/* The request goes to another interpreter, or its client has left. */
+/* Takes a request out of the count: another interpreter gets it, or its client has left. */
 static inline void px_note_left(px_exchange *exchange) {
     if (px_owes_counted_answer(exchange)) px_tally_note_left(exchange);
 }
 
-/* An event stream has begun. */
+/* Takes an event stream that has begun out of the count of responses under way. */
 static inline void px_note_stream(px_exchange *exchange) {
     if (UNLIKELY(exchange->worker->tally != NULL) && exchange->owes_end) px_tally_note_stream(exchange);
 }
 
-/* The exchange is over. */
+/* Counts the end of a response that was counted. */
 static inline void px_note_end(px_exchange *exchange) {
     if (UNLIKELY(exchange->worker->tally != NULL) && exchange->owes_end) px_tally_note_end(exchange);
 }
 
-/* The application has failed behind the beginning of its response. */
+/* Counts a failure of the application after the beginning of its response. */
 static inline void px_note_cut(const px_exchange *exchange) {
     if (UNLIKELY(exchange->worker->tally != NULL)) px_tally_note_cut(exchange);
 }
@@ -481,7 +489,7 @@ static inline void px_busy_begin(const px_worker *worker) {
     if (worker->busy) __atomic_store_n(worker->busy, px_busy_now(), __ATOMIC_RELAXED);
 }
 
-/* Notes that the event has ended. In a nested event loop the outer event goes on, from now. */
+/* Notes that the event has ended. In a nested event loop the time of the outer event is counted from now. */
 static inline void px_busy_end(const px_worker *worker) {
     const bool goes_on = worker->depth > 1 || worker->in_loop;
     if (worker->busy) __atomic_store_n(worker->busy, goes_on ? px_busy_now() : 0, __ATOMIC_RELAXED);
@@ -561,7 +569,7 @@ bool px_loan_is_of(const px_worker *worker, const SV *value);
 int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
 int px_loan_message(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags);
 
-/* How many bytes of a decoded path say where the application of an exchange is mounted. */
+/* Bytes at the beginning of a decoded path that say where the application of an exchange is mounted. */
 static inline STRLEN px_prefix_len(const px_exchange *exchange) {
     const SV *prefix = exchange->mount->prefix;
     return prefix ? SvCUR(prefix) : 0;
@@ -582,8 +590,8 @@ px_exchange *px_handle_exchange_here(pTHX_ SV *handle);
 extern const MGVTBL px_handle_vtbl;
 int px_handle_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params);
 
-/* Whether nobody else has a handle: this many references, no weak one, no magic of others, and still of its
- * class (NULL: a function that is still defined). */
+/* Whether only the bridge has a handle: it has so many `references`, no weak one, no magic of other code, and
+ * still its class (NULL: the handle is a function that is still defined). */
 static inline bool px_handle_is_only_ours(const SV *handle, const HV *stash, U32 references) {
     const MAGIC *mg = SvMAGIC(handle);
     return SvREFCNT(handle) == references && mg && mg->mg_virtual == &px_handle_vtbl && !mg->mg_moremagic &&
@@ -637,8 +645,8 @@ bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error);
 bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count);
 SV *px_await_clone(pTHX_ SV *future);
 
-/* Whether the bytes are that text, which is in lower case; letters of ASCII count in either case. foldEQ
- * wants an interpreter since Perl 5.38, and strncasecmp asks the locale. */
+/* Whether the bytes are `text`, which is in lower case; the case of ASCII letters does not matter. foldEQ
+ * wants an interpreter since Perl 5.38, and strncasecmp depends on the locale. */
 static inline bool px_is_text(const char *bytes, size_t len, const char *text) {
     if (len != strlen(text)) return false;
     for (size_t i = 0; i < len; i++)
@@ -655,8 +663,8 @@ typedef struct px_plain_field {
 HV *px_plain_hash(SV *value);
 const char *px_plain_bytes(pTHX_ SV *value, STRLEN *len);
 
-/* Whether a value can be read without running Perl code. All that applications send passes here: most values
- * are found plain by one look at their flags. */
+/* Whether a value can be read without running Perl code. Called for all values that applications send, so
+ * that most are found plain by one look at their flags. */
 static inline bool px_is_plain(const SV *value) {
     if (!value || !(SvFLAGS(value) & (SVs_GMG | SVf_ROK))) return true;
     return !SvGMAGICAL(value) && !SvAMAGIC(value);

@@ -9,7 +9,8 @@
 #define CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC
 #endif
 
-/* Milliseconds of the monotonic clock, some of them late; never 0. May be called in a signal handler. */
+/* Milliseconds of the monotonic clock, up to a tick of the kernel late; never 0. May be called in a signal
+ * handler. */
 uint64_t px_busy_now(void) {
     struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

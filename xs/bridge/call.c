@@ -1,21 +1,21 @@
 /* call.c - the one guarded way from C into Perl: no exception comes back through it, and the caller's $@
- * stays as it was. Nor does a process that was forked meanwhile, see fork.c: there it dies. */
+ * stays as it was. In a process that the called code has forked, a return from that code dies (fork.c). */
 #include "bridge/bridge.h"
 
-/* Whether there is an exception: an object is one, whatever it says when it is asked whether it is true. */
+/* Whether a value, such as $@, is an exception. An object is one even if it is overloaded to be false. */
 bool px_thrown(pTHX_ SV *exception) {
     return SvROK(exception) || SvTRUE_nomg(exception);
 }
 
-/* Whether $@ is what a call leaves that succeeds: then nothing of it has to be kept. */
+/* Whether $@ is a plain empty string, as a successful call leaves it: then it need not be saved. */
 bool px_is_clear(const SV *error) {
     return SvPOK(error) && SvCUR(error) == 0 && !SvROK(error) && !SvMAGICAL(error);
 }
 
-/* Calls `callee` (a code reference), or its method of that name when `method` is given (then `callee` is
- * the invocant). It has a stack of its own, so that a `last` or `next` without a loop finds none of those
- * that have called us, and dies. Returns a new reference to its value in scalar context; NULL when it
- * died, and then *error, if asked for, is a mortal copy of the exception. */
+/* Calls `callee` (a code reference), or its method of that name when `method` is given (then `callee` is the
+ * invocant). The call has a stack of its own, so that a `last` or `next` without a loop dies, instead of
+ * leaving a loop of our callers. Returns a new reference to its value in scalar context; NULL when it died,
+ * and then *error, if asked for, is a mortal copy of the exception. */
 SV *px_call(pTHX_ SV *callee, const char *method, SV *first, SV *second, SV **error) {
     dSP;
     SV *value = NULL;

@@ -1,22 +1,24 @@
-/* children.c - what a process that an application forks, or a program that it starts, has of the server's.
+/* children.c - signals and environment of processes that an application forks, and of programs that it
+ * starts.
  *
  * The event loop blocks the signals that it watches, and a clone has all of them blocked. A child, and each
  * program after it, would inherit that, and could be ended by SIGKILL only. So in a child no signal is
- * blocked, and functions of the server or its loop for signals are gone: no loop runs there that would ask
- * which signals have come.
+ * blocked, and handlers of the server and its loop are removed: no loop runs there that would look for
+ * signals.
  *
- * In a clone %SIG and %ENV are Perl's own: Perl lets only the main interpreter change what the process has.
- * A child that a clone forks has no other interpreter, so its %SIG and %ENV come into force. */
+ * In a clone %SIG and %ENV are Perl's own: only the main interpreter of Perl changes those of the process. A
+ * child that a clone forks has no other interpreter, so its %SIG and %ENV come into force. */
 #include "bridge/bridge.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 
-/* Whether that is done in children of this thread, and whether its interpreter is a clone. */
+/* `is_settling`: processes forked by this thread are the application's, so their signals are settled.
+ * `is_clone`: the thread's interpreter is a clone. */
 static __thread bool is_settling;
 static __thread bool is_clone;
 
-/* Set in a child, until it unblocks signals. */
+/* Set in a child when its signals are settled: Perl's `fork` and `system` block them again, see fork_op(). */
 static __thread bool is_blocked;
 
 /* The arguments of a `system` that is about to fork. */
@@ -58,7 +60,8 @@ static bool is_own_handler(const SV *handler) {
     return false;
 }
 
-/* Whether a signal calls a function of %SIG, or of POSIX::sigaction, which calls at once. */
+/* Whether the process handles a signal by one of Perl's C handlers: the one for %SIG, or the one of
+ * POSIX::sigaction that calls Perl at once. */
 static bool has_perls_handler(pTHX_ int number) {
     struct sigaction now;
     if (sigaction(number, NULL, &now) != 0) return false;
@@ -70,7 +73,8 @@ static bool has_perls_handler(pTHX_ int number) {
     return handler == PL_sighandlerp || handler == PL_csighandlerp;
 }
 
-/* The server's function for SIGPIPE, which does nothing, stays: a write to nobody fails in a child, too. */
+/* Removes a handler of the server's, and in a clone puts %SIG into force. The server's handler for SIGPIPE,
+ * which does nothing, stays: so a write to a closed pipe fails in a child, too, and does not end it. */
 static void settle_signal(pTHX_ int number) {
     SV *handler = PL_psig_ptr[number];
     if (is_own_handler(handler)) {
@@ -110,7 +114,8 @@ static bool is_gone(pTHX_ HV *variables, const char *variable) {
     return end && !hv_exists(variables, variable, (I32)(end - variable));
 }
 
-/* Perl has its own way of keeping these strings, which others must not mix with theirs. */
+/* Makes the environment of the process equal to %ENV. Uses my_setenv, because Perl manages the memory of
+ * these strings, which setenv() would mix with its own. */
 static void settle_environment(pTHX) {
     HV *variables = GvHVn(PL_envgv);
     HE *entry;
@@ -132,8 +137,8 @@ static void settle_environment(pTHX) {
     }
 }
 
-/* Perl's `system` gives its child the mask of its parent again. So the program begins here. If it cannot,
- * `system` tries once more, and tells its parent why not. */
+/* Starts the program of `system` in the child, before Perl's `system` blocks the parent's signals there
+ * again. If exec fails, `system` tries once more, and tells its parent why. */
 static void begin_program(pTHX) {
     COP quiet = *PL_curcop;
     COP *const before = PL_curcop;
@@ -165,7 +170,7 @@ static void in_parent(void) {
     program.is_due = false;
 }
 
-/* `fork` gives the child the mask of its parent, too. */
+/* Perl's `fork` blocks the parent's signals in the child again, so they are unblocked after it. */
 static OP *fork_op(pTHX) {
     OP *next = process_fork(aTHX);
     if (is_blocked) unblock_signals();
@@ -181,16 +186,16 @@ static OP *system_op(pTHX) {
     return next;
 }
 
-/* To be called when the library is loaded: code that was compiled before is looked through, and there is
- * little. A worker that did it would look through its application. */
+/* Replaces the ops `fork` and `system`. To be called when the library is loaded: px_ops_replace() walks all
+ * code that is compiled already, which is little then; in a worker it would be the whole application. */
 void px_children_watch(pTHX) {
     if (process_fork) return;
     process_fork = px_ops_replace(aTHX_ OP_FORK, fork_op, NULL);
     process_system = px_ops_replace(aTHX_ OP_SYSTEM, system_op, NULL);
 }
 
-/* Whether children of this thread are the application's, and settled, from now on. Gives what was so
- * before. */
+/* Sets whether processes that this thread forks are the application's, whose signals are settled. Returns the
+ * setting before. */
 bool px_children_settle(bool on) {
     const bool before = is_settling;
     static bool is_prepared;
@@ -202,7 +207,7 @@ bool px_children_settle(bool on) {
 /* Whether the interpreter of this thread was cloned. */
 bool px_children_is_clone(void) { return is_clone; }
 
-/* The interpreter of this thread was cloned, and will not be the process's. */
+/* Notes that the interpreter of this thread is a clone, and never the process's own. */
 void px_children_of_clone(void) {
     is_settling = true;
     is_clone = true;

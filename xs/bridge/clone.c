@@ -1,8 +1,8 @@
-/* clone.c - what has to be put right in an interpreter that was cloned for a new thread.
+/* clone.c - corrects an interpreter that was cloned for a new thread.
  *
- * An object whose class has a CLONE_SKIP becomes an undefined value in the clone. Perl (5.36) forgets there
- * who points to it without counting as a reference: weak references, and the list that each package has of
- * its globs. They would name a value that is freed soon; Perl panics when they go (`del_backref`,
+ * An object whose class has a CLONE_SKIP becomes an undefined value in the clone. Perl (5.36) leaves pointers
+ * to it that do not count as references: weak references, and the list that each package has of its globs.
+ * They would point to a value that is freed soon; Perl panics when they go (`del_backref`,
  * `magic_killbackrefs`). */
 #include "bridge/bridge.h"
 
@@ -10,7 +10,8 @@
 #define HvHasAUX(hv) SvOOK(hv)
 #endif
 
-/* Whether that is all which is left of an object. Whoever knows of a weak reference to it has more. */
+/* Whether a value is all that is left of an object that was not cloned. Other targets of weak references have
+ * a body, which lists those references. */
 static bool is_skipped(const SV *sv) {
     return SvTYPE(sv) == SVt_NULL;
 }
@@ -22,7 +23,7 @@ static void forget_target(SV *reference) {
     SvWEAKREF_off(reference);
 }
 
-/* Removes members from the list of values that point to a package: a single value, or a list. */
+/* Removes such objects from the list of values that point to a package: a single value, or a list. */
 static void forget_members(HV *hv) {
     AV **list = &HvAUX(hv)->xhv_backreferences;
     if (!*list) return;

@@ -1,6 +1,6 @@
-/* coder.c - content codings that libraries of the system know: br and zstd, where they are installed. They
- * are looked for when somebody asks, so that nothing depends on them. (gzip is Compress::Raw::Zlib's, which
- * comes with Perl.) */
+/* coder.c - content codings that libraries of the system know: br and zstd, where they are installed. A
+ * library is opened when its coding is asked for, so that this one does not depend on it. (gzip is
+ * Compress::Raw::Zlib's, which comes with Perl.) */
 #include "bridge/bridge.h"
 #include <dlfcn.h>
 
@@ -9,7 +9,7 @@ struct px_coder {
     void *state;
 };
 
-/* A way to code: `step` takes all of `bytes`, appends what comes of it to `out`, and returns false if the
+/* A way to code: `step` takes all of `bytes`, appends the coded bytes to `out`, and returns false if the
  * library fails. */
 struct px_coding {
     const char *name, *library;
@@ -129,15 +129,15 @@ static void end_zstd(void *state) {
     zstd.destroy(state);
 }
 
-/* ---- Both ------------------------------------------------------------------------------------ */
+/* ---- Both codings ------------------------------------------------------------------------------ */
 
 static const px_coding codings[] = {
     {"br", "libbrotlienc.so.1", find_brotli, begin_brotli, step_brotli, end_brotli},
     {"zstd", "libzstd.so.1", find_zstd, begin_zstd, step_zstd, end_zstd},
 };
 
-/* The coding of a name; NULL: the system has no library for it. Asked while there is one thread: by options,
- * before a server starts. */
+/* The coding of a name; NULL: the system has no library for it. Not for several threads: options ask, before
+ * a server starts. */
 static const px_coding *coding_of(const char *name) {
     static int known[2]; /* for each coder 1: the library is installed, -1: it is not */
     for (int i = 0; i < 2; i++) {
@@ -151,7 +151,7 @@ static const px_coding *coding_of(const char *name) {
     return NULL;
 }
 
-/* NULL: the coding is not known here, or there is no memory. */
+/* A new coder for the coding of this name; NULL: the system has no library for it, or there is no memory. */
 px_coder *px_coder_new(const char *name) {
     const px_coding *coding = coding_of(name);
     if (!coding) return NULL;

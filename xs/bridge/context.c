@@ -1,6 +1,6 @@
-/* context.c - what one interpreter needs: shared key scalars and stashes.
+/* context.c - the data of one interpreter: shared key scalars and stashes.
  *
- * my_cxt_index is the only variable outside of an interpreter; perl itself wants it so. */
+ * my_cxt_index is a variable of the process, because MY_CXT of Perl needs it. */
 #include "bridge/bridge.h"
 
 #define MY_CXT_KEY "Peregrine::_guts" XS_VERSION

@@ -16,14 +16,14 @@
 #define MSG_NOSIGNAL 0
 #endif
 
-/* Room for the control message, aligned as it has to be. */
+/* Room for the control message, aligned as `struct cmsghdr` must be. */
 typedef union room {
     struct cmsghdr head;
     char bytes[CMSG_SPACE(PX_DESCRIPTORS_MAX * sizeof(int))];
 } room;
 
-/* Sends bytes, with at most PX_DESCRIPTORS_MAX descriptors. Never waits. The bytes that were taken, or -1
- * with errno; with the first of them go all descriptors. */
+/* Sends bytes, with at most PX_DESCRIPTORS_MAX descriptors, which go with the first byte. Never waits.
+ * Returns the number of bytes that were taken, or -1 with errno. */
 SSize_t px_send_descriptors(int socket, const char *bytes, size_t len, const int *list, size_t count) {
     assert(len > 0 && count <= PX_DESCRIPTORS_MAX);
     struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
@@ -42,7 +42,7 @@ SSize_t px_send_descriptors(int socket, const char *bytes, size_t len, const int
 
 /* Reads bytes, and the descriptors that came with them, up to PX_DESCRIPTORS_MAX in `list`: they are closed
  * on exec, and in processes that are forked (peregrine_hide_from_forks). With `waits`, waits for the first
- * byte as the socket says. How many bytes, 0 at the end, or -1 with errno. */
+ * byte as the socket says. Returns the number of bytes, 0 at the end of the stream, or -1 with errno. */
 SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, size_t *count, bool waits) {
     struct iovec part = {.iov_base = bytes, .iov_len = len};
     room control = {.bytes = {0}};
@@ -66,8 +66,8 @@ SSize_t px_receive_descriptors(int socket, char *bytes, size_t len, int *list, s
     return got;
 }
 
-/* The memory that messages take which were sent and not received yet, in bytes that the kernel counts; 0 if
- * it does not tell. */
+/* Bytes of memory that the kernel counts for messages which were sent on the socket and not received yet; 0
+ * if it does not tell. */
 size_t px_unreceived_bytes(int socket) {
 #ifdef __linux__
     int bytes = 0;

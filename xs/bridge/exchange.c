@@ -1,25 +1,25 @@
-/* exchange.c - the life of one request on the Perl side: who holds it, when its handles are used again,
- * when its memory goes.
+/* exchange.c - the life of one request on the Perl side: its holders, when its handles serve another request,
+ * when its memory is freed.
  *
  * An exchange is held by the engine's ticket, by its running application and by C frames that need it
- * (`holds`), and it is pointed at by Perl values that an application may keep for ever (`handles`). When
- * the last hold goes and nobody but us has the Perl values, the whole thing goes back to the pool with
- * them: the next request costs no allocation for what its application is called with. */
+ * (`holds`), and it is pointed at by Perl values that an application may keep for ever (`handles`). When the
+ * last hold goes and only the bridge has the Perl values, the exchange goes back to the pool with them: the
+ * next request costs no allocation for the arguments of its application. */
 #include "bridge/bridge.h"
 
 #define PX_POOL_MAX 1024
 
-/* ---- What always holds ------------------------------------------------------------------------ */
+/* ---- Invariants -------------------------------------------------------------------------------- */
 
 #ifdef PX_CHECKS
-/* Ends the process: what is wrong must not go on. */
+/* Reports an assertion that failed, and ends the process. */
 void px_assertion_failed(const char *condition, const char *file, int line) {
     fprintf(stderr, "%s:%d: it does not hold that %s\n", file, line, condition);
     abort();
 }
 #endif
 
-/* Asserts what always holds between two calls into Perl. */
+/* Asserts the invariants that hold between two calls into Perl. */
 void px_exchange_invariants(const px_exchange *exchange) {
     PX_ASSERT(exchange->holds >= 0 && exchange->handles >= 0);
     PX_ASSERT(!px_exchange_is_live(exchange) || exchange->holds > 0);
@@ -48,7 +48,7 @@ static px_exchange *take(pTHX_ px_worker *worker, px_mount *mount) {
     return exchange;
 }
 
-/* A fresh exchange for a ticket, held once for it. */
+/* Opens an exchange for a ticket, which holds it once. */
 px_exchange *px_exchange_open(pTHX_ px_worker *worker, px_mount *mount, peregrine_ticket ticket) {
     px_exchange *exchange = take(aTHX_ worker, mount);
     exchange->ticket = ticket;
@@ -73,9 +73,10 @@ static void clear_request(pTHX_ px_exchange *exchange) {
     px_clear(aTHX_ (SV **)&exchange->deferred);
 }
 
-/* Lets the handles go their own way; the exchange lives on while somebody keeps one of them. */
+/* Gives up the bridge's references to the handles; the exchange lives on while the application has a
+ * handle. */
 static void detach(pTHX_ px_exchange *exchange) {
-    exchange->holds++; /* until all are dropped, so that the last of them does not free what we look at */
+    exchange->holds++; /* so that the last handle that is dropped does not free the exchange here */
     exchange->kept = false;
     exchange->mount->face->let_go(aTHX_ exchange);
     exchange->holds--;
@@ -118,7 +119,7 @@ void px_exchange_free(pTHX_ px_exchange *exchange) {
     px_worker_release(aTHX_ worker);
 }
 
-/* Frees an exchange of the pool, which counts for nothing in its worker. */
+/* Frees an exchange of the pool. The worker's `refs` do not count it there, so it is counted before. */
 void px_exchange_discard(pTHX_ px_exchange *exchange) {
     exchange->worker->refs++;
     detach(aTHX_ exchange);
@@ -153,9 +154,9 @@ void px_exchange_unpin(pTHX_ px_exchange *exchange, bool live) {
     if (exchange->handles == 0 && exchange->holds == 0 && !exchange->kept) px_exchange_free(aTHX_ exchange);
 }
 
-/* ---- What the application was called with ---------------------------------------------------- */
+/* ---- The application's scope or environment ---------------------------------------------------- */
 
-/* Packs the scope if nobody else refers to it. For exchanges whose applications run long. */
+/* Packs the scope if only the bridge refers to it. For exchanges whose applications run long. */
 void px_exchange_pack(pTHX_ px_exchange *exchange) {
     exchange->packed = exchange->given ? px_pack(aTHX_ exchange->given) : NULL;
     if (exchange->packed) px_clear(aTHX_ (SV **)&exchange->given);
@@ -182,8 +183,8 @@ void px_exchange_forget_given(pTHX_ px_exchange *exchange) {
 
 /* ---- The ticket ------------------------------------------------------------------------------ */
 
-/* To be called after each event of an exchange and each call of its application: whether the exchange waits
- * for its client now counts for the engine's choice among its interpreters. */
+/* To be called after each event of an exchange and each call of its application. Tells the engine, when it
+ * has changed, how many exchanges wait for their clients: by that number it chooses among interpreters. */
 void px_exchange_note_parked(px_exchange *exchange) {
     px_worker *worker = exchange->worker;
     if (!worker->is_one_of_several || !worker->engine) return;
@@ -195,7 +196,7 @@ void px_exchange_note_parked(px_exchange *exchange) {
     peregrine_note_parked(worker->engine, worker->parked);
 }
 
-/* The engine will name this exchange no more. */
+/* Ends the ticket of an exchange, which no event of the engine will name any more. */
 void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
     if (!px_exchange_is_live(exchange)) return;
     if (px_exchange_is_lost(exchange) && !exchange->named) {
@@ -209,8 +210,8 @@ void px_exchange_ticket_gone(pTHX_ px_exchange *exchange) {
     px_exchange_unhold(aTHX_ exchange);
 }
 
-/* Makes the engine's events about the ticket bring the exchange along. Most requests are over before they
- * need that. */
+/* Gives the engine a pointer to the exchange, which the events about its ticket bring from now on. Most
+ * requests are over before they need that. */
 void px_exchange_name(px_exchange *exchange) {
     if (exchange->named || !px_exchange_is_open(exchange)) return;
     if (peregrine_set_user(exchange->worker->engine, exchange->ticket, exchange) == PEREGRINE_E_GONE)
@@ -218,8 +219,8 @@ void px_exchange_name(px_exchange *exchange) {
     else exchange->named = true;
 }
 
-/* The engine does not know the ticket any more: an event that tells why is in this batch or will be in the
- * next one. */
+/* Notes that the engine does not know the ticket any more. The event that tells why is in this batch or will
+ * be in the next one. */
 void px_exchange_lost(px_exchange *exchange) {
     if (exchange->state != PX_TICKET_OPEN) return;
     exchange->state = PX_TICKET_LOST;

@@ -1,6 +1,7 @@
 /* exits.c - remembers where `exit` was called.
  *
- * `exit` unwinds all functions before END blocks and destructors run, so these cannot tell any more. */
+ * `exit` unwinds all functions before END blocks and destructors run, so these cannot find its caller any
+ * more. */
 #include "bridge/bridge.h"
 
 #define PX_EXIT_PLACE 512
@@ -18,12 +19,13 @@ static OP *exit_op(pTHX) {
     return process_exit(aTHX);
 }
 
-/* To be called before applications are compiled: other code is looked through once. */
+/* To be called before applications are compiled, because px_ops_replace() walks all code that is compiled
+ * already. */
 void px_exits_watch(pTHX) {
     if (!process_exit) process_exit = px_ops_replace(aTHX_ OP_EXIT, exit_op, NULL);
 }
 
-/* `app.pl line 7`; NULL if it was not called by Perl code. */
+/* The place of the call of `exit`, such as `app.pl line 7`; NULL if Perl code has not called it. */
 const char *px_exit_place(void) {
     return exit_place[0] ? exit_place : NULL;
 }

@@ -4,7 +4,7 @@
  * a frame of its stack, or moves a table. Pointers there may lead anywhere. A fault of such a handler ends
  * its reading, not the process.
  *
- * What the process does at a fault is changed only while a thread reads, and one thread reads at a time: at
+ * The process's actions at a fault are replaced only while a thread reads, and one thread reads at a time: at
  * all other times the handlers of the application, if there are any, are in force. */
 #include "bridge/bridge.h"
 #include <poll.h>
@@ -26,8 +26,8 @@ static void leave_faults_alone(void) {
     for (size_t i = 0; i < C_ARRAY_LENGTH(faults); i++) (void)sigaction(faults[i], &otherwise[i], NULL);
 }
 
-/* An instruction of another thread that faults does so again when this returns. A signal that a process has
- * sent is sent again. */
+/* Handles a fault: the thread that reads leaves its function. For other threads the actions before are
+ * restored, and the instruction faults again; a signal that a process has sent is raised again. */
 static void on_fault(int number, siginfo_t *info, void *context) {
     PERL_UNUSED_VAR(context);
     const bool is_sent = info->si_code <= 0;
@@ -44,8 +44,8 @@ static void catch_faults(void) {
     for (size_t i = 0; i < C_ARRAY_LENGTH(faults); i++) (void)sigaction(faults[i], &action, &otherwise[i]);
 }
 
-/* Calls a function that only reads. False: it has met a fault and was left there. May be called in a signal
- * handler that no other handler which calls this can interrupt. */
+/* Calls a function that only reads. False: the function met a fault and was left there. May be called in a
+ * signal handler, if no other handler that calls this function can interrupt it. */
 bool px_faults_survive(void (*read)(void *), void *argument) {
     volatile bool is_whole = false;
     while (__atomic_test_and_set(&is_reading, __ATOMIC_ACQUIRE)) (void)poll(NULL, 0, 1);

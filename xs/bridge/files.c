@@ -1,4 +1,4 @@
-/* files.c - asks the engine what it would answer to a request for a file, and turns that into Perl values. */
+/* files.c - asks the engine for its answer to a request for a file, and makes Perl values of the answer. */
 #include "bridge/bridge.h"
 
 static void free_answer(pTHX_ void *answer) {
@@ -16,7 +16,7 @@ static const char *text_of(pTHX_ HV *hash, const char *name) {
     return text;
 }
 
-/* The fields of a request, mortal; `headers` is a list of pairs. */
+/* Makes fields of the list of pairs under `headers`, in mortal memory; returns their number. */
 static size_t fields_of(pTHX_ HV *hash, peregrine_field **fields) {
     SV *headers = px_setting(aTHX_ hash, "headers");
     *fields = NULL;
@@ -52,7 +52,7 @@ static AV *header_list(pTHX_ const peregrine_file_answer *answer) {
     return list;
 }
 
-/* Strings, and pairs of offset and length. */
+/* The parts of the answer's body: strings, and for parts of the file pairs of offset and length. */
 static AV *part_list(pTHX_ const peregrine_file_answer *answer) {
     AV *list = newAV();
     for (size_t i = 0; i < answer->part_count; i++) {
@@ -70,7 +70,7 @@ static AV *part_list(pTHX_ const peregrine_file_answer *answer) {
 }
 
 /* The answer as a reference to a hash, new, whose descriptor is the caller's to close; NULL: there is no such
- * file. Dies if the folder cannot be opened, or the question cannot be. */
+ * file. Dies if the folder cannot be opened, or a key of `hash` is wrong. */
 SV *px_look_up_file(pTHX_ HV *hash) {
     peregrine_file_answer *answer = NULL;
     peregrine_field *fields;

@@ -1,9 +1,9 @@
 /* fork.c - processes that an application forks.
  *
- * A child has copies of everything here, and none of it is its own: the engine has closed its descriptors
- * there (peregrine.h), and each call into the engine answers GONE. The child may use Perl as it likes and
- * end. What it calls of ours dies, and when it comes back from Perl code that its parent has called, it
- * dies, too: past that point it would answer its parent's requests. */
+ * A child has copies of all exchanges and workers, which stay its parent's: the engine has closed its
+ * descriptors there (peregrine.h), and each call into the engine answers GONE. The child may use Perl as it
+ * likes and end. Functions of ours that it calls die. A return from Perl code that its parent has called
+ * dies, too: after that the child would answer its parent's requests. */
 #include "bridge/bridge.h"
 
 /* Whether the worker belongs to a process that this one was forked from. */
@@ -11,14 +11,14 @@ bool px_is_foreign(const px_worker *worker) {
     return worker->forks != peregrine_forks();
 }
 
-/* Dies for a call that only the worker's process may make; `what` is not this one's. */
+/* Dies because only the worker's process may make a call; `what`: the noun for that which belongs to it. */
 void px_foreign(pTHX_ const px_worker *worker, const char *what) {
     croak("PAGI: %s belongs to process %d, from which this one (%d) was forked", what, (int)worker->pid,
           (int)PerlProc_getpid());
 }
 
-/* Dies when Perl code that was called in another process returns in this one; `failure`: what it died of,
- * or NULL. */
+/* Dies when Perl code that was called in another process returns in this one; `failure`: the exception in
+ * which it ended, or NULL. */
 void px_came_back(pTHX_ SV *failure) {
     const int pid = (int)PerlProc_getpid();
     if (failure)
@@ -27,9 +27,9 @@ void px_came_back(pTHX_ SV *failure) {
           "a child has to end by exit or exec\n", pid);
 }
 
-/* Ends a process that was forked for good: its END blocks run, and what is buffered is written. The Perl code
- * that it was forked in does not go on, for it is its parent's; nor is the heap torn down, which would touch,
- * and so copy, each page that it shares. */
+/* Ends a forked process at once: its END blocks run, and buffered output is written. The Perl code around the
+ * fork does not go on, because it is the parent's. The heap is not torn down: that would write to, and so
+ * copy, each page that the child shares. */
 void px_leave(pTHX_ int status) {
     int jump;
     dJMPENV;

@@ -1,11 +1,11 @@
 /* future.c - Futures made, looked at and resolved from C.
  *
- * Future.pm's pure-Perl objects are hashes; where Perl has checked that they look as we know them
- * (PAGI::Server::Future does, at load time) we build and read them directly. Anything else (Future::XS,
- * PERL_FUTURE_DEBUG, an unknown subclass) goes through methods. */
+ * Future.pm's pure-Perl objects are hashes; where PAGI::Server::Future has found at load time that they have
+ * the layout that is known here, they are built and read directly. Any other Future (Future::XS,
+ * PERL_FUTURE_DEBUG, an unknown subclass) is used through its methods. */
 #include "bridge/bridge.h"
 
-/* Called once by PAGI::Server::Future when the layout is the known one. */
+/* Called by PAGI::Server::Future when Futures have the known layout. */
 void px_future_boot(pTHX_ px_context *cx) {
     if (!cx->loop_key) cx->loop_key = newSVpvs_share("u_loop");
 }
@@ -25,8 +25,8 @@ static SV *new_own_done(pTHX_ px_worker *worker, AV *result) {
     return future;
 }
 
-/* A pending Future that knows its loop, so that it can be waited for with ->get. Never NULL: without
- * memory for it perl has died. */
+/* A pending Future that knows its loop, so that it can be waited for with ->get. Never NULL: without memory
+ * Perl dies. */
 SV *px_future_pending(pTHX_ px_worker *worker) {
     px_context *cx = worker->cx;
     if (cx->loop_key) {
@@ -42,7 +42,8 @@ SV *px_future_pending(pTHX_ px_worker *worker) {
     return future;
 }
 
-/* An empty, resolved Future that is handed out again while nobody else keeps it and nobody has changed it. */
+/* Whether a kept Future, resolved and empty, can be handed out again: no other code refers to it, and no code
+ * has changed it. */
 static bool reusable(const px_done *done, STRLEN keys) {
     const HV *hash = done->future;
     return hash && SvREFCNT(hash) == 1 && !SvOOK(hash) && HvTOTALKEYS(hash) == keys &&
@@ -66,7 +67,7 @@ void px_future_forget(pTHX_ px_done *done) {
     SvREFCNT_dec(result);
 }
 
-/* The shared Future of $send knows its loop, so it is shared by the servers of one loop. */
+/* The empty Future that $send returns. It knows its loop, so only the servers of one loop share it. */
 static SV *shared_done(pTHX_ px_worker *worker) {
     px_context *cx = worker->cx;
     const bool same_loop = cx->own_done_loop == (SvROK(worker->loop) ? SvRV(worker->loop) : NULL);
@@ -76,8 +77,8 @@ static SV *shared_done(pTHX_ px_worker *worker) {
     return keep_done(aTHX_ & cx->own_done, new_own_done(aTHX_ worker, result), result);
 }
 
-/* A resolved Future of the base class, what an `async sub` returns, with copies of this many values from that
- * place of Perl's stack on, which copying them may move. */
+/* A resolved Future of the base class, as an `async sub` returns it, with copies of `count` values of Perl's
+ * stack from the index `first` on (an index, because copying a value may move the stack). */
 SV *px_future_base_done(pTHX_ px_context *cx, SSize_t first, SSize_t count) {
     if (count == 0 && reusable(&cx->done, 2)) return newRV_inc((SV *)cx->done.future);
     AV *result = newAV();
@@ -103,8 +104,8 @@ SV *px_future_done(pTHX_ px_worker *worker, SV *value) {
     return pending;
 }
 
-/* A failed Future; takes over `message`. An object that is false, or dies when it is asked, is no
- * exception to Future.pm. */
+/* A failed Future; takes over `message`. Future.pm takes no exception object that is false, or dies when it
+ * is tested: a text with its class takes its place. */
 SV *px_future_failed(pTHX_ px_worker *worker, SV *message) {
     SV *future = px_future_pending(aTHX_ worker);
     SV *category = newSVpvs_flags("pagi", SVs_TEMP);
@@ -127,7 +128,8 @@ SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...) {
     return px_future_failed(aTHX_ worker, newSVsv(text));
 }
 
-/* Whether a Future is one of the plain hashes that we know. A tied one runs Perl code when it is read. */
+/* Whether a Future is a hash with the layout that is known here. A tied hash is not, as reading it runs Perl
+ * code. */
 bool px_future_is_plain(const px_context *cx, const SV *object) {
     if (!cx->loop_key || SvTYPE(object) != SVt_PVHV || SvMAGICAL(object)) return false;
     const HV *stash = SvSTASH(object);
@@ -146,7 +148,7 @@ static bool true_method(pTHX_ SV *future, const char *method) {
     return yes;
 }
 
-/* For the AWAIT_* methods: whether a Future is ready; -1 when its own methods have to say so. */
+/* Whether a Future is ready, for the AWAIT_* methods; -1 when its own methods have to say so. */
 int px_future_plain_ready(pTHX_ SV *future) {
     px_context *cx = px_context_get(aTHX);
     if (SvROK(future) && SvRV(future) == (SV *)cx->own_done.future) return 1;
@@ -154,7 +156,7 @@ int px_future_plain_ready(pTHX_ SV *future) {
     return true_key(aTHX_ (HV *)SvRV(future), PX_KEY(cx, READY));
 }
 
-/* The values of a plain Future that is done; NULL for any other. */
+/* The values of a plain Future that is done; NULL for any other Future. */
 AV *px_future_plain_result(pTHX_ SV *future) {
     px_context *cx = px_context_get(aTHX);
     if (SvROK(future) && SvRV(future) == (SV *)cx->own_done.future) return cx->own_done.result;
@@ -179,7 +181,7 @@ void px_future_push(pTHX_ AV *values, U8 context) {
     PUTBACK;
 }
 
-/* Whether a class method was called on Future itself, whose objects we can build. */
+/* Whether a class method was called on Future itself, whose objects are built here, and not on a subclass. */
 bool px_future_is_base_class(pTHX_ SV *class) {
     const px_context *cx = px_context_get(aTHX);
     return cx->loop_key && SvPOK(class) && SvCUR(class) == 6 && memcmp(SvPVX_const(class), "Future", 6) == 0;
@@ -213,7 +215,7 @@ px_future_state px_future_look(pTHX_ px_context *cx, SV *future, SV **failure) {
     return PX_FUTURE_DONE;
 }
 
-/* Calls a method of a Future, which may die. */
+/* Calls a method of a Future, and lets an exception of the method through. */
 static void call_plainly(pTHX_ SV *future, const char *method) {
     dSP;
     PUSHMARK(SP);
@@ -222,7 +224,7 @@ static void call_plainly(pTHX_ SV *future, const char *method) {
     call_method(method, G_VOID | G_DISCARD);
 }
 
-/* Waits in nested turns of the loop until a Future is ready; dies of its failure. */
+/* Waits in nested turns of the loop until a Future is ready; dies with its failure. */
 void px_future_wait(pTHX_ px_context *cx, SV *future) {
     SV *failure = NULL;
     px_future_state state = px_future_look(aTHX_ cx, future, &failure);
@@ -233,8 +235,8 @@ void px_future_wait(pTHX_ px_context *cx, SV *future) {
     if (state == PX_FUTURE_FAILED) call_plainly(aTHX_ future, "get");
 }
 
-/* Resolves a Future of ours, unless its holder has cancelled or settled it. Takes over `value` (may be
- * NULL). Whatever its callbacks throw is reported, never passed on. */
+/* Resolves a Future of ours, unless its holder has cancelled or settled it. Takes over `value` (may be NULL).
+ * Exceptions of its callbacks are reported, never passed on. */
 void px_future_resolve(pTHX_ px_exchange *exchange, SV *future, SV *value) {
     if (value) sv_2mortal(value);
     SV *failure = NULL;
@@ -277,8 +279,9 @@ void px_future_fail_all(pTHX_ px_exchange *exchange, AV **futures, const char *m
     }
 }
 
-/* Lets go of what waits for a Future of ours that will never be resolved: an async sub that awaits it
- * holds it, and would be held by it for ever. Changes nothing on a Future that is ready. */
+/* Drops the callbacks of a Future of ours that will never be resolved: an async sub that awaits it holds the
+ * Future, and its callback holds the sub, so both would stay for ever. Changes nothing on a Future that is
+ * ready. */
 void px_future_abandon(pTHX_ const px_context *cx, SV *future) {
     if (px_future_is_plain(cx, SvRV(future)))
         (void)hv_delete_ent((HV *)SvRV(future), PX_KEY(cx, CALLBACKS), G_DISCARD, 0);

@@ -26,14 +26,14 @@ static void make_handle(pTHX_ SV *sv, px_exchange *exchange) {
 }
 
 /* A new function that finds its exchange in the CV that it is called as. newXS gives it a glob, which
- * profilers look for without asking whether there is one. */
+ * profilers use without checking that there is one. */
 CV *px_handle_function(pTHX_ px_exchange *exchange, XSUBADDR_t function) {
     CV *cv = newXS(NULL, function, __FILE__);
     make_handle(aTHX_ (SV *)cv, exchange);
     return cv;
 }
 
-/* A new object of a class, not yet referred to. */
+/* A new object of a class, which the caller owns; no Perl reference points to it yet. */
 SV *px_handle_object(pTHX_ px_exchange *exchange, HV *stash) {
     SV *object = newSV_type(SVt_PVMG);
     SV *reference = newRV_noinc(object);

@@ -10,14 +10,15 @@ static SV *member(pTHX_ HV *loop, const char *name, I32 len) {
     return found ? *found : NULL;
 }
 
-/* The thing that a member of the loop refers to, if it has that type. */
+/* The value that a member of the loop refers to; NULL: the member is no reference to a value of that type. */
 static SV *referent(pTHX_ HV *loop, const char *name, I32 len, svtype type) {
     SV *reference = member(aTHX_ loop, name, len);
     return reference && SvROK(reference) && SvTYPE(SvRV(reference)) == type ? SvRV(reference) : NULL;
 }
 
-/* Timers that have a time of day move when that was set by DRIFT_S of IO::Async::Loop::Peregrine, which is
- * less: so the loop never comes back without having moved them. */
+/* Seconds by which the time of day must have been set before turns here end, so that the loop moves timers
+ * that have a time of day. DRIFT_S of IO::Async::Loop::Peregrine is less, so a loop that comes back for this
+ * moves them. */
 #define SET_S 0.02
 
 /* Seconds by which the time of day is ahead of the timers' clock. */
@@ -28,7 +29,7 @@ static double ahead_s(void) {
     return (double)(day.tv_sec - steady.tv_sec) + (double)(day.tv_nsec - steady.tv_nsec) / 1e9;
 }
 
-/* Whether the loop is to move timers. */
+/* Whether the time of day was set, so that the loop has to move timers. */
 static bool was_set(pTHX_ HV *loop) {
     SV *dated = member(aTHX_ loop, "peregrine_dated", 15);
     if (!dated || SvIV(dated) == 0) return false;
@@ -36,7 +37,7 @@ static bool was_set(pTHX_ HV *loop) {
     return known && fabs(ahead_s() - SvNV(known)) > SET_S;
 }
 
-/* Milliseconds until the loop has something to do itself; 0: now, -1: nothing is planned. */
+/* Milliseconds until a timer or callback of the loop is due; 0: now, -1: none is planned. */
 static int left_ms(pTHX_ HV *loop) {
     AV *idle = (AV *)referent(aTHX_ loop, "peregrine_idle", 14, SVt_PVAV);
     AV *timers = (AV *)referent(aTHX_ loop, "peregrine_timers", 16, SVt_PVAV);
@@ -59,13 +60,13 @@ static bool is_running(pTHX_ HV *loop) {
     return running && SvTRUE(running);
 }
 
-/* Whether the loop is to wait in EV, which somebody has loaded, and has yet to say that it will not. */
+/* Whether EV is loaded, and the loop has not decided yet whether it waits in EV. */
 static bool is_for_ev(pTHX_ HV *loop) {
     return hv_exists(GvHVn(PL_incgv), "EV.pm", 5) && !member(aTHX_ loop, "peregrine_ev", 12);
 }
 
-/* Waits in the engine and handles what that has, until the loop is stopped or has something to do itself.
- * Whether that is to look at what it watches. */
+/* Waits in the engine and handles its events, until the loop is stopped or has timers or callbacks to handle.
+ * True: a descriptor that the loop watches is ready, or a signal came. */
 bool px_loop_turns(pTHX_ px_worker *worker, HV *loop) {
     bool is_due;
     int left;

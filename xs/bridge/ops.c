@@ -1,7 +1,7 @@
 /* ops.c - gives all ops of one kind another function, those that are compiled already included. */
 #include "bridge/bridge.h"
 
-/* An op knows its function since it was compiled. */
+/* Replaces the function in an op and in all ops below it: an op has its function since it was compiled. */
 static void change(OP *op, OPCODE type, Perl_ppaddr_t before, Perl_ppaddr_t now) {
     if (op->op_type == type && op->op_ppaddr == before) op->op_ppaddr = now;
     if (op->op_type == OP_SUBST && cPMOPx(op)->op_pmreplrootu.op_pmreplroot)
@@ -10,8 +10,9 @@ static void change(OP *op, OPCODE type, Perl_ppaddr_t before, Perl_ppaddr_t now)
     for (OP *kid = cUNOPx(op)->op_first; kid; kid = OpSIBLING(kid)) change(kid, type, before, now);
 }
 
-/* Gives the function that ops of this kind had before, which `now` may call. Ops that are compiled later, in
- * any interpreter, get `now`; of those that exist, the ones of this interpreter. */
+/* Makes `now` the function of all ops of this kind: ops that any interpreter compiles later, and ops of this
+ * interpreter whose function is `before` (NULL: the present one). Returns the function before, which `now`
+ * may call. */
 Perl_ppaddr_t px_ops_replace(pTHX_ OPCODE type, Perl_ppaddr_t now, Perl_ppaddr_t before) {
     if (!before) before = PL_ppaddr[type];
     PL_ppaddr[type] = now;

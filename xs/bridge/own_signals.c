@@ -1,8 +1,8 @@
-/* own_signals.c - functions of Perl's modules that are about signals of the process, in a clone.
+/* own_signals.c - replaces, in a clone, functions of Perl's modules that change signals of the process.
  *
  * Perl itself lets no other interpreter than the first one change what the process does at a signal; these
- * functions do not look. In a clone, Time::HiRes' alarms are those of alarm.c, and POSIX::sigaction sets
- * %SIG. */
+ * functions do not check that. In a clone, Time::HiRes' alarms are those of alarm.c, and POSIX::sigaction
+ * sets %SIG. */
 #include "bridge/bridge.h"
 
 #ifdef USE_ITHREADS
@@ -74,7 +74,7 @@ static void replace(pTHX_ const char *name, XSUBADDR_t now, XSUBADDR_t *before) 
     CvXSUB(cv) = now;
 }
 
-/* To be called in the interpreter that will be cloned. */
+/* Replaces the functions. To be called in the interpreter that will be cloned. */
 void px_own_signals_prepare(pTHX) {
     replace(aTHX_ "Time::HiRes::alarm", px_hires_alarm, &process_alarm);
     replace(aTHX_ "Time::HiRes::ualarm", px_hires_ualarm, &process_ualarm);

@@ -1,12 +1,14 @@
-/* packed.c - what an application was called with, in one block of memory, while nobody but the bridge has it.
+/* packed.c - the scope or environment of an application in one block of memory, while only the bridge refers
+ * to it.
  *
- * Messages and `on_error` need it for as long as the application runs. For a WebSocket that is hours, and
- * its scope takes 3.5 KB in some sixty scalars, packed less than 0.5 KB. Only what is plain is packed:
- * hashes, lists, strings and integers that nobody else refers to, weakly or not. Everything else (objects,
- * what is tied, read-only or a string and a number at once) stays what it is, and the block refers to it. */
+ * Messages and `on_error` need it for as long as the application runs. For a WebSocket that is hours, and its
+ * scope takes 3.5 KB in some sixty scalars, packed less than 0.5 KB. Only plain values are packed: hashes,
+ * lists, strings and integers to which no other reference points, weak or not. Other values (objects, tied or
+ * read-only values, a string and number at once) stay as they are, and the block refers to them. */
 #include "bridge/bridge.h"
 
-/* Deeper ones stay as they are: an application may have stored what is as deep as it likes. */
+/* Levels of hashes and lists that are packed. Deeper ones stay as they are: an application may have stored a
+ * structure of any depth. */
 #define PX_PACKED_DEPTH 4
 
 /* Items follow each other: a list's elements come after it, a hash's keys and values by turns. */
@@ -74,7 +76,8 @@ static void put_integer(px_packer *to, IV integer) {
     put(to, &integer, sizeof(integer));
 }
 
-/* Whether others use the bytes, too. Those of one alone take less when they are copied. */
+/* Whether other scalars or keys share the bytes. Bytes that only one scalar has take less memory as a
+ * copy. */
 static bool is_shared(const SV *sv) {
     if (!SvIsCOW_shared_hash(sv)) return false;
     const HEK *shared = SvSHARED_HEK_FROM_PV(SvPVX_const(sv));
@@ -93,7 +96,7 @@ static void put_string(px_packer *to, SV *sv) {
     put(to, SvPVX_const(sv), SvCUR(sv));
 }
 
-/* A list that nobody else has, without holes. */
+/* Whether a value is a list without holes, to which one reference points. */
 static bool is_plain_list(const SV *sv) {
     if (SvFLAGS(sv) != (SVt_PVAV | SVpav_REAL) || SvREFCNT(sv) != 1) return false;
     const AV *list = (const AV *)sv;
@@ -103,7 +106,7 @@ static bool is_plain_list(const SV *sv) {
     return true;
 }
 
-/* A hash that nobody else has, whose keys are bytes. */
+/* Whether a value is a hash whose keys are bytes, to which one reference points. */
 static bool is_plain_hash(const SV *sv) {
     if ((SvFLAGS(sv) & ~SVf_OOK) != (SVt_PVHV | SVphv_SHAREKEYS) || SvREFCNT(sv) != 1) return false;
     HV *hash = (HV *)sv;
@@ -140,7 +143,7 @@ static void put_value(px_packer *to, SV *sv, int depth) {
     else put_as_it_is(to, PX_ITEM_REFERENCE, SvRV(sv));
 }
 
-/* Packs a hash; the caller's reference to it stays the caller's. NULL: it is none that could be packed. */
+/* Packs a hash; the caller's reference to it stays the caller's. NULL: the hash is not plain. */
 px_packed *px_pack(pTHX_ HV *hash) {
     px_packer packer = {NULL, 0};
     if (!is_plain_hash((SV *)hash)) return NULL;
@@ -246,8 +249,8 @@ static void skip_value(const char **from) {
     }
 }
 
-/* The string under a key of the hash that was packed; NULL: there is none. Calls nothing of perl's: it is for
- * signal handlers. */
+/* The string under a key of the hash that was packed; NULL: there is none. Calls no function of Perl, so that
+ * signal handlers may call it. */
 const char *px_packed_string(const px_packed *packed, const char *key, size_t *len) {
     const char *at = packed->bytes;
     for (U32 left = next_item(&at).count; left > 0; left--) {

@@ -1,10 +1,10 @@
 /* plain.c - values that run Perl code when they are read: tied hashes and lists, magical scalars,
  * overloaded objects.
  *
- * Such code may free or change what has been read already, send an event of its own, or die. So an event
- * is looked over before it is read. Most are plain and are read where they are, as no Perl code runs
- * meanwhile: pointers into their values are good until the engine has taken the event. Of any other a
- * plain copy is made, guarded, and that is read in its place. */
+ * Such code may free or change what has been read already, send an event of its own, or die. So an event is
+ * checked before it is read. Most events are plain and are read in place, as no Perl code runs meanwhile:
+ * pointers into their values are good until the engine has taken the event. Of any other event a plain copy
+ * is made in a guarded call, and the copy is read instead. */
 #include "bridge/bridge.h"
 
 /* ---- Checks for plain values ----------------------------------------------------------------- */
@@ -37,7 +37,8 @@ static inline bool plain_field(const SV *value) {
     return px_is_plain(value) && (!list || plain_list(list));
 }
 
-/* Values behind keys that no event has are looked at, too; that costs a copy at worst. */
+/* Whether all values of an event are plain. Values under keys that no event defines are checked, too: at
+ * worst an event is copied without need. */
 static bool is_plain_event(HV *event) {
     HE **buckets = HvARRAY(event);
     STRLEN left = HvTOTALKEYS(event);
@@ -63,17 +64,16 @@ const char *px_plain_bytes(pTHX_ SV *value, STRLEN *len) {
 
 /* ---- A plain copy ---------------------------------------------------------------------------- */
 
-/* Each function may die, so that all they make is mortal; and what they look at is held, as the code that
- * runs may drop it. */
+/* Each of these functions may die, so all values that they make are mortal. The values that they read are
+ * held, as Perl code that runs meanwhile may drop them. */
 
 /* A tied list may be endless, so reading stops at a limit. A third element shows that a list is no pair. */
 #define PX_LIST_MAX 10000
 #define PX_PAIR_MAX 3
-/* An object may give another object as its string. */
+/* Objects that are converted one after the other: an object may give another object as its string. */
 #define PX_OBJECTS_MAX 10
 
-/* A mortal copy of a value that stays what it is; an object that is a string, or can be had as one,
- * becomes that. */
+/* A mortal copy of a value. An object that can be converted to a string becomes the string. */
 SV *px_plain_string(pTHX_ SV *value) {
     SV *copy = sv_2mortal(newSVsv(value));
     for (int i = 0; i < PX_OBJECTS_MAX && SvROK(copy) && SvAMAGIC(copy); i++) {
@@ -84,7 +84,7 @@ SV *px_plain_string(pTHX_ SV *value) {
     return copy;
 }
 
-/* Objects are true or false, however they look as a string. */
+/* A mortal copy of a flag. An overloaded object becomes 1 or 0 by its truth, whatever its string is. */
 SV *px_plain_flag(pTHX_ SV *value) {
     SV *copy = sv_2mortal(newSVsv(value));
     return SvROK(copy) && SvAMAGIC(copy) ? sv_2mortal(newSViv(SvTRUE_nomg(copy))) : copy;
@@ -98,7 +98,8 @@ static SV *entry_of(pTHX_ AV *list, SSize_t i) {
     return sv_2mortal(*slot);
 }
 
-/* Copies a list; another value stays as it is. The length is read each time, because it may change. */
+/* Copies a list; a value that is no list stays as it is. The length is read each time, because it may
+ * change. */
 static SV *copy_of_list(pTHX_ SV *value, SSize_t max, px_copy_function copy_of_entry) {
     SV *reference = sv_2mortal(newSVsv(value));
     AV *list = list_of(reference);
@@ -128,8 +129,8 @@ SV *px_plain_handle(pTHX_ SV *value) {
     return sv_2mortal(newSVsv(value));
 }
 
-/* A new reference to a copy of a hash that holds what its fields have, or to whatever else the value is.
- * Dies as the code of its values does. What is plain is copied before any of that code runs. */
+/* A new reference to a hash with copies of those values behind `value` that `fields` name, or a copy of a
+ * value that is no hash. Dies if code of a value dies. Plain values are copied before any such code runs. */
 SV *px_plain_copy(pTHX_ SV *value, const px_plain_field *fields, size_t count) {
     SV *reference = sv_2mortal(newSVsv(value));
     HV *from = hash_behind(reference);

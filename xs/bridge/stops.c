@@ -1,9 +1,9 @@
 /* stops.c - signals that tell a process to stop while it does not come back to its event loop.
  *
- * The loop blocks signals but while it waits, so an application that never returns leaves them no turn. A
- * thread takes them then. It counts them, passes each on to the loop's thread, where it waits, and lets the
- * third one that the loop has not heard end the process, or the time that a stop may take: Server::Starter,
- * for one, sends a single signal and waits.
+ * The loop blocks signals except while it waits, so they do not reach an application that never returns to
+ * it. A thread takes them in its place. It counts them, and passes each on to the loop's thread, where it
+ * stays pending. The third signal that the loop has not heard ends the process, and so does the end of the
+ * time that a stop may take: Server::Starter, for one, sends a single signal and waits.
  *
  * The thread waits for the signals instead of handling them: Perl's handlers need the thread of an
  * interpreter, and an application may replace the handlers at any time. */
@@ -13,11 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Signals that may wait for the loop. */
+/* Signals that may wait for the loop before the next one ends the process. */
 #define PX_STOPS_UNHEARD 2
 
 static int unheard;
-static int timing; /* a thread waits for the end of the time */
+static int timing; /* 1: a thread waits for the end of the time that a stop may take */
 static double within_s;
 static pthread_t serving;
 static pid_t process;
@@ -34,7 +34,8 @@ static void *end_in_time(void *nothing) {
     return NULL;
 }
 
-/* Without memory for the thread, the third signal ends the process as ever. */
+/* Starts the time that a stop may take, unless it runs already. Without memory for its thread, only the third
+ * signal ends the process. */
 static void begin_time(void) {
     pthread_t thread;
     if (__atomic_exchange_n(&timing, 1, __ATOMIC_RELAXED)) return;
@@ -67,8 +68,8 @@ static int start_thread(void) {
     return pthread_detach(thread);
 }
 
-/* From now on these signals, which Perl handles, are counted, and the loop has `seconds` to hear the first
- * one. The thread is made once in a process. Not 0: an error's number. */
+/* Counts these signals from now on, those without a handler excepted, and gives the loop `seconds` to hear
+ * the first one. The thread is made once in a process. Returns 0, or an error's number. */
 int px_stops_watch(double seconds, const int *numbers, size_t count) {
     within_s = seconds;
     if (process == getpid()) return 0;
@@ -84,7 +85,7 @@ int px_stops_watch(double seconds, const int *numbers, size_t count) {
     return start_thread();
 }
 
-/* The loop has heard all signals until now. */
+/* Notes that the loop has heard all signals until now. */
 void px_stops_heard(void) {
     __atomic_store_n(&unheard, 0, __ATOMIC_RELAXED);
 }

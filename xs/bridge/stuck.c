@@ -65,7 +65,7 @@ static void add_place(stuck_text *text, const COP *cop) {
     add_number(text, cop ? (unsigned long)CopLINE(cop) : 0);
 }
 
-/* Adds the name of a function. Perl's CvGV would make a glob for it. */
+/* Adds the name of a function. Does not call Perl's CvGV, which may allocate a glob. */
 static void add_function(stuck_text *text, const CV *cv) {
     const HV *stash = NULL;
     const HEK *name = NULL;
@@ -88,7 +88,8 @@ static void add_function(stuck_text *text, const CV *cv) {
     else add_words(text, "a function");
 }
 
-/* Whether code is of the packages that run processes. Applications have packages below Peregrine::App. */
+/* Whether code is the server's, which is in packages below Peregrine. Those below Peregrine::App are
+ * applications'. */
 static bool is_of_server(pTHX_ const COP *cop) {
     const HV *stash = cop ? CopSTASH(cop) : NULL;
     const HEK *package = stash ? HvNAME_HEK((HV *)stash) : NULL;
@@ -96,7 +97,7 @@ static bool is_of_server(pTHX_ const COP *cop) {
     return strncmp(name, "Peregrine::", 11) == 0 && strncmp(name, "Peregrine::App::", 16) != 0;
 }
 
-/* A part of the text, and what it is read from. */
+/* A part of the text, and the state that it is read from. */
 typedef struct stuck_part {
 #ifdef MULTIPLICITY
     tTHX perl;
@@ -105,11 +106,11 @@ typedef struct stuck_part {
     const px_worker *worker;
     const COP *place;
     const PERL_CONTEXT *frame;
-    /* A frame was added; the server's code comes next. */
+    /* `is_added`: a frame was added; `is_last`: the server's code comes next. */
     bool is_added, is_last;
 } stuck_part;
 
-/* Adds what `read` adds. False: it could not be read, and nothing was added. */
+/* Calls `read`, which adds text. False: it met a fault, and its text was removed. */
 static bool add_part(stuck_part *part, void (*read)(void *)) {
     const size_t before = part->text->len;
     if (px_faults_survive(read, part)) return true;
@@ -128,7 +129,7 @@ static void read_frame(void *argument) {
     add_place(part->text, cx->blk_oldcop);
     end_line(part->text);
     part->is_added = true;
-    /* The END block of an application is called from there. */
+    /* An END block of an application, which has no worker, is called by the server's code. */
     part->is_last = !part->worker && is_of_server(aTHX_ cx->blk_oldcop);
 }
 
@@ -188,7 +189,7 @@ static void add_seconds(stuck_text *text, uint64_t ms) {
     add_words(text, " s");
 }
 
-/* Adds the request whose event is being handled. A timer's callback, for instance, has none. */
+/* Adds the request whose event is being handled. Callbacks of timers, for instance, have none. */
 static void add_request(stuck_text *text, const px_worker *worker) {
     if (!worker || !worker->at) return;
     const px_exchange *exchange = worker->at;
@@ -252,7 +253,8 @@ static void tell(const char *who, unsigned long number) {
     PERL_UNUSED_VAR(written);
 }
 
-/* Without a worker the process is at its end: an END block of the application does not return. */
+/* Handles the signal for the process: writes its place, has its request answered and kills it. Without a
+ * worker an END block of the application does not return. */
 static void on_signal(int number) {
     PERL_UNUSED_VAR(number);
     tell(": process ", (unsigned long)getpid());
@@ -261,7 +263,8 @@ static void on_signal(int number) {
     (void)kill(getpid(), SIGKILL);
 }
 
-/* The handler of a thread that is asked. The thread may have come back to its loop meanwhile. */
+/* Handles the signal for one thread, which may have come back to its loop meanwhile: then there is nothing to
+ * tell. */
 static void on_thread_signal(int number) {
     PERL_UNUSED_VAR(number);
     if (!stuck_worker || !stuck_worker->at) return;
@@ -287,7 +290,7 @@ static int watch(pTHX_ px_worker *worker, const char *name, int number, void (*h
     Zero(&action, 1, struct sigaction);
     action.sa_handler = handler;
     action.sa_flags = SA_RESTART;
-    /* Each of both handlers is blocked while the other one runs. */
+    /* Each of the two handlers is blocked while the other one runs. */
     (void)sigaddset(&action.sa_mask, px_stuck_signal());
     (void)sigaddset(&action.sa_mask, thread_signal());
     my_strlcpy(stuck_name, name, sizeof(stuck_name));
@@ -312,7 +315,7 @@ int px_stuck_watch_thread(pTHX_ px_worker *worker, const char *name) {
     return pthread_sigmask(SIG_UNBLOCK, &one, NULL);
 }
 
-/* A worker ends: this thread has none any more. */
+/* Forgets a worker that ends, if it is the one of this thread. */
 void px_stuck_forget(const px_worker *worker) {
     if (stuck_worker != worker) return;
     stuck_worker = NULL;

@@ -1,8 +1,9 @@
-/* tally.c - what an interpreter answers and how long it takes, in words that its master reads: old and new
- * code are compared by them. The engine's counters do not tell one interpreter from another. */
+/* tally.c - counts the answers of an interpreter, by time and outcome, in words that its master reads to
+ * compare old and new code. The engine's counters do not tell one interpreter from another. */
 #include "bridge/bridge.h"
 
-/* TIMES: answers by the time until they began; LENGTHS: by the time until they were over. */
+/* Indices of the words. TIMES: answers by the time until they began; LENGTHS: by the time until they were
+ * over. */
 enum { ASKED, ANSWERED, FAILED, UNANSWERED, ENDED, TIMES, TIMES_COUNT = 16, LENGTHS = TIMES + TIMES_COUNT };
 
 const size_t px_tally_words = LENGTHS + TIMES_COUNT;
@@ -11,7 +12,7 @@ static void bump(uint64_t *word) {
     __atomic_store_n(word, *word + 1, __ATOMIC_RELAXED);
 }
 
-/* From now on the worker counts there; `words` owns the memory. */
+/* Makes the worker count at `place`, in memory that `words` owns. All counts begin at 0. */
 void px_tally_use(pTHX_ px_worker *worker, SV *words, uint64_t *place) {
     px_tally_forget(aTHX_ worker);
     worker->tally_words = SvREFCNT_inc_NN(words);
@@ -29,20 +30,22 @@ void px_tally_note_asked(px_exchange *exchange) {
     exchange->owes_answer = true;
 }
 
-/* A request that is at work, or whose client has left, is not counted: it says nothing about the code. */
+/* Counts a request that ended without an answer. Requests that are at work, or whose clients have left, do
+ * not count here: they say nothing about the code. */
 void px_tally_note_unanswered(px_exchange *exchange) {
     bump(&exchange->worker->tally[UNANSWERED]);
     exchange->owes_answer = false;
 }
 
-/* Takes a request back out of the count: another interpreter counts it, or none does. */
+/* Takes a request back out of the count of requests: another interpreter counts it, or its client has
+ * left. */
 void px_tally_note_left(px_exchange *exchange) {
     uint64_t *asked = &exchange->worker->tally[ASKED];
     __atomic_store_n(asked, *asked - 1, __ATOMIC_RELAXED);
     exchange->owes_answer = false;
 }
 
-/* The response is not what the application wanted to say. */
+/* Counts a response that the application's failure has cut short. */
 void px_tally_note_cut(const px_exchange *exchange) {
     bump(&exchange->worker->tally[FAILED]);
 }
@@ -65,7 +68,7 @@ void px_tally_note_answer(px_exchange *exchange, uint16_t status) {
     note_time(exchange, &tally[TIMES]);
 }
 
-/* The response is over, or its client has left. */
+/* Counts the end of a response, or of its client. */
 void px_tally_note_end(px_exchange *exchange) {
     uint64_t *tally = exchange->worker->tally;
     exchange->owes_end = false;
@@ -73,7 +76,7 @@ void px_tally_note_end(px_exchange *exchange) {
     note_time(exchange, &tally[LENGTHS]);
 }
 
-/* A response that goes on for as long as its client likes does not count as one that is under way. */
+/* Counts an event stream as ended, because it goes on for as long as its client likes. */
 void px_tally_note_stream(px_exchange *exchange) {
     exchange->owes_end = false;
     bump(&exchange->worker->tally[ENDED]);

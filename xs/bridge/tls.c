@@ -71,7 +71,7 @@ static void read_config(pTHX_ HV *hash, peregrine_tls_config *config) {
 
 #define PX_TLS_ERROR_BYTES 1100
 
-/* Croaks with the file or value that is wrong. */
+/* Makes a TLS context of the hash's files and values. Croaks with the file or value that is wrong. */
 peregrine_tls *px_tls_new(pTHX_ HV *hash) {
     peregrine_tls_config config;
     char error[PX_TLS_ERROR_BYTES] = "";
@@ -81,8 +81,8 @@ peregrine_tls *px_tls_new(pTHX_ HV *hash) {
     return tls;
 }
 
-/* Loads other files, or with NULL the same ones again. Croaks when they cannot be used; nothing has
- * changed then. */
+/* Loads the files of `hash`, or with NULL the files of the configuration in force again. Croaks when they
+ * cannot be used; nothing has changed then. */
 void px_tls_reload(pTHX_ peregrine_tls *tls, HV *hash) {
     peregrine_tls_config config;
     char error[PX_TLS_ERROR_BYTES] = "";
@@ -108,7 +108,8 @@ void px_tls_give(pTHX_ peregrine_tls *tls, SV **given, SSize_t count) {
     if (peregrine_tls_give(tls, names, fds, (uint32_t)count, error, sizeof(error)) < 0) croak("%s\n", error);
 }
 
-/* A sentence, which is empty if all is well; undef if there is no such certificate. */
+/* A sentence about a fault of a certificate at the time `now_s`, in seconds of Unix time; empty if there is
+ * no fault; undef if there is no certificate of this number. */
 SV *px_tls_concern(pTHX_ peregrine_tls *tls, uint32_t number, int64_t now_s) {
     char message[PX_TLS_ERROR_BYTES] = "";
     const int code = peregrine_tls_concern(tls, number, now_s, message, sizeof(message));

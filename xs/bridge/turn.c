@@ -1,9 +1,9 @@
 /* turn.c - fairness: how much one exchange may send before the event loop and all others have their turn.
  *
-  * A fast client takes all output at once, so an application that waits for nothing but its sends would never
-  * return to the event loop. Each exchange has a budget per dispatch: when that is spent, events are still
-  * taken, but their Futures become ready in a later dispatch, which the loop makes when all others have had
-  * their turn. */
+ * A fast client takes all output at once, so an application that waits for nothing but its sends would never
+ * return to the event loop. Each exchange has a budget of events per dispatch: when it is spent, events are
+ * still taken, but their Futures become ready in a later dispatch, which the loop makes when all others have
+ * had their turn. */
 #include <signal.h>
 
 #include "bridge/bridge.h"
@@ -38,7 +38,7 @@ SV *px_turn_next(pTHX_ px_exchange *exchange) {
     return future;
 }
 
-/* The exchange that has waited longest goes on. */
+/* Resumes the exchange that has waited longest. */
 static void resume_first(pTHX_ px_worker *worker) {
     px_exchange *exchange = worker->first_in_turn;
     PX_ASSERT(exchange->waits_for_turn);
@@ -54,8 +54,8 @@ static void resume_first(pTHX_ px_worker *worker) {
     LEAVE;
 }
 
-/* Event loops may block the signals that they watch, but while they wait; and a loop that is never idle does
- * not wait. Tells the server when there are signals that are blocked. */
+/* Tells the server of signals that are pending because they are blocked. Event loops block the signals that
+ * they watch except while they wait, and a loop that is never idle does not wait. */
 static void look_for_signals(pTHX_ px_worker *worker) {
     sigset_t pending;
     if (sigpending(&pending) != 0 || !worker->server) return;
@@ -67,9 +67,9 @@ static void look_for_signals(pTHX_ px_worker *worker) {
         }
 }
 
-/* Begins a turn: exchanges that wait for it go on, in the order in which they came; all of them if the
- * engine is closed. Perl code that runs meanwhile may dispatch again, and may add to the list: what it adds
- * has its turn later. */
+/* Begins a turn: exchanges that wait for it go on, in the order in which they came; all of them if the engine
+ * is closed. Perl code that runs meanwhile may dispatch again, and may add to the list: exchanges that it
+ * adds have their turn later. */
 void px_turn_begin(pTHX_ px_worker *worker) {
     const px_exchange *last = worker->last_in_turn;
     worker->turn++;

@@ -1,6 +1,6 @@
 /* words.c - 64-bit words in memory that a process shares with those that it forks, and an interpreter with
- * its clones: what workers count in. Each word is read and written whole; all processes see what Perl reads
- * and writes there in one order. */
+ * its clones: for the counters of workers. Each word is read and written whole; all processes see what Perl
+ * reads and writes there in one order. */
 #include "bridge/bridge.h"
 
 #include <sys/mman.h>
@@ -44,7 +44,7 @@ void px_words_leave(px_words *words) {
     words->count = 0;
 }
 
-/* Finds `count` words from a number on; dies if the memory does not have them. */
+/* Finds `count` words from the index `from` on; dies if the memory does not have them. */
 uint64_t *px_words_at(pTHX_ px_words *words, size_t from, size_t count) {
     if (from > words->count || count > words->count - from)
         croak("Peregrine::Words: there are %" UVuf " words: not %" UVuf " from %" UVuf " on",

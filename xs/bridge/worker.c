@@ -24,7 +24,7 @@ static px_worker *worker_of(pTHX_ peregrine_worker *engine) {
     return worker;
 }
 
-/* NULL with errno */
+/* Makes an engine, and the worker that polls it; NULL with errno. */
 px_worker *px_worker_new(pTHX_ const peregrine_config *config) {
     return worker_of(aTHX_ peregrine_worker_new(config));
 }
@@ -40,7 +40,7 @@ px_worker *px_worker_join(pTHX_ int join_socket, int timeout_ms, bool handed) {
     return worker;
 }
 
-/* The engine's limits have changed: for those who keep some on this side. */
+/* Tells the faces that the engine's limits have changed, because a face keeps copies of some. */
 void px_worker_limits(px_worker *worker) {
     for (int i = 0; i < PX_MOUNTS_MAX; i++) {
         const px_mount *mount = worker->mounts[i];
@@ -54,7 +54,7 @@ SV *px_setting(pTHX_ HV *settings, const char *name) {
     return value && SvOK(*value) ? *value : NULL;
 }
 
-/* A setting that is a string, mortal; NULL: there is none, or it is empty. Dies of one that cannot be. */
+/* A setting that is a string, mortal; NULL: there is none, or it is empty. Dies if it has a zero byte. */
 static SV *text_setting(pTHX_ HV *settings, const char *name) {
     SV *given = px_setting(aTHX_ settings, name);
     if (!given) return NULL;
@@ -74,7 +74,7 @@ static SV *path_setting(pTHX_ HV *settings, const char *name) {
     return len ? newSVpvn_flags(SvPVX_const(path), len, SVs_TEMP) : NULL;
 }
 
-/* The settings `root_path` and `path`, one behind the other. */
+/* The settings `root_path` and `path`, joined: the path at which clients see the application. */
 static SV *new_root(pTHX_ HV *settings) {
     SV *root = newSVpvs("");
     for (int i = 0; i < 2; i++) {
@@ -84,8 +84,9 @@ static SV *new_root(pTHX_ HV *settings) {
     return root;
 }
 
-/* The number of a route for an application whose settings have `path` and `host`, or neither: then it gets
- * what others leave. `flags`: of the route. Dies if that cannot be. */
+/* The number of a route for an application whose settings have `path` and `host`, or neither: then the
+ * application gets all requests that match no other route. `flags` are the route's. Dies if a setting is
+ * wrong, or the worker has such an application already. */
 int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags) {
     SV *path = path_setting(aTHX_ settings, "path");
     (void)path_setting(aTHX_ settings, "root_path"); /* dies here if the setting is wrong */
@@ -110,7 +111,7 @@ int px_worker_route(pTHX_ px_worker *worker, HV *settings, uint32_t flags) {
 }
 
 /* Has the engine serve the files of a folder: `path`, `folder`, and perhaps `host` and `cache_control`. Dies
- * if that cannot be. */
+ * if the folder cannot be served. */
 void px_worker_folder(pTHX_ px_worker *worker, HV *settings) {
     SV *texts[4];
     static const char *const names[] = {"path", "folder", "host", "cache_control"};
@@ -165,7 +166,8 @@ static void trim_pool(pTHX_ px_worker *worker, int keep) {
     }
 }
 
-/* Frees what is kept for the next requests; returns how many are not over. */
+/* Frees the exchanges that are kept for further requests; returns the number of exchanges that are not
+ * over. */
 int px_worker_trim(pTHX_ px_worker *worker) {
     int count = 0;
     trim_pool(aTHX_ worker, 0);
@@ -214,8 +216,8 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     px_worker_release(aTHX_ worker);
 }
 
-/* The exchanges that are live now, held each, in memory that is mortal: for who runs Perl code on each,
- * which may change the list. */
+/* The exchanges that are live now, each held, in mortal memory, for callers that run Perl code on each: that
+ * code may change the worker's list. */
 static px_exchange **hold_live(pTHX_ px_worker *worker, size_t *count) {
     size_t room = 1;
     for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) room++;
@@ -228,7 +230,8 @@ static px_exchange **hold_live(pTHX_ px_worker *worker, size_t *count) {
     return held;
 }
 
-/* Ends the exchanges that have no end of their own; `end`: what the engine does for that. */
+/* Ends WebSockets and event streams, which would not end by themselves; `end`: the engine's function for
+ * that. */
 static void end_streams(pTHX_ px_worker *worker, void (*end)(peregrine_worker *)) {
     worker->stopping = true;
     end(worker->engine);
@@ -241,25 +244,25 @@ static void end_streams(pTHX_ px_worker *worker, void (*end)(peregrine_worker *)
     px_worker_wake(worker);
 }
 
-/* Stops accepting and lets exchanges come to their end; those that have none of their own are ended. */
+/* Stops accepting and lets exchanges come to their end; WebSockets and event streams are ended. */
 void px_worker_drain(pTHX_ px_worker *worker) {
     end_streams(aTHX_ worker, peregrine_drain);
 }
 
-/* Another process takes the worker's place. Nothing is ended yet. */
+/* Retires the worker, whose place another process takes. No exchange is ended yet. */
 void px_worker_retire(pTHX_ px_worker *worker) {
     peregrine_retire(worker->engine);
     px_worker_wake(worker);
 }
 
-/* WebSockets and event streams have waited long enough for their end. */
+/* Ends WebSockets and event streams of a worker that has retired, when they have had time enough to end. */
 void px_worker_end_streams(pTHX_ px_worker *worker) {
     end_streams(aTHX_ worker, peregrine_end_websockets);
 }
 
-/* Counts the applications that run: the busy ones, behind a complete response for instance, and those that
- * are leaving because the server has told them that it stops. Those whose client has left count for
- * nothing: nobody waits for them, and they might never end. */
+/* Counts the applications that run: busy ones, which may have completed their response, and those that are
+ * leaving because the server has told them that it stops. Applications whose client has left do not count: no
+ * client waits for them, and they might never end. */
 void px_worker_applications(const px_worker *worker, int *busy, int *leaving) {
     *busy = *leaving = 0;
     for (const px_exchange *exchange = worker->live; exchange; exchange = exchange->next) {
@@ -269,13 +272,14 @@ void px_worker_applications(const px_worker *worker, int *busy, int *leaving) {
     }
 }
 
-/* An application has ended. When all connections are gone the server waits for nothing else. */
+/* To be called when an application has ended. When all connections are gone, the server waits for nothing
+ * else. */
 void px_worker_app_ended(pTHX_ px_worker *worker) {
     if (worker->drained) px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
 }
 
-/* Ends the applications that an exception in the event loop has left behind; to be called when none of
- * them is on the stack. Returns how many there were. */
+/* Fails the async subs that an exception in the event loop has left pending (px_await_stalled); to be called
+ * when no application is on the stack. Returns the number of applications that have ended so. */
 int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception) {
     size_t count;
     int failed = 0;
@@ -287,8 +291,8 @@ int px_worker_fail_stalled(pTHX_ px_worker *worker, SV *exception) {
     return failed;
 }
 
-/* For an `exit` that has unwound the stack past a call of the application: its request fails. The frames in
- * between, which are gone, give nothing back themselves. False: there was no such call. */
+/* Cleans up after an `exit` that has unwound the stack past a call of the application: its request fails, and
+ * holds of the unwound C functions are given back. False: no application was being called. */
 bool px_worker_left_behind(pTHX_ px_worker *worker, SV *exception) {
     px_exchange *exchange = worker->at;
     for (; worker->depth > 0; worker->depth--) worker->refs--;
@@ -300,7 +304,7 @@ bool px_worker_left_behind(pTHX_ px_worker *worker, SV *exception) {
     return true;
 }
 
-/* Frees the memory of exchanges once nothing can name them any more. */
+/* Frees exchanges that were kept because events of the batch could name them. */
 static void free_exchanges(px_worker *worker) {
     while (worker->freed) {
         px_exchange *exchange = worker->freed;
@@ -326,8 +330,7 @@ void px_worker_release(pTHX_ px_worker *worker) {
     Safefree(worker);
 }
 
-/* Calls a method of the Perl server; when that is gone, or dies, Peregrine::_warn_lost says what it would
- * have been told. */
+/* Calls a method of the Perl server; when that is gone, or dies, Peregrine::_warn_lost warns in its place. */
 void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *second) {
     SV *error = NULL;
     if (worker->server) {
@@ -343,36 +346,38 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
                          NULL));
 }
 
-/* A child that was forked from the server's process runs its loop, in which there is nothing for it. */
+/* Tells the server, once, to leave its event loop: this process is a child forked from the server's, and has
+ * nothing to do there. */
 void px_worker_leave_loop(pTHX_ px_worker *worker) {
     if (worker->left_loop) return;
     worker->left_loop = true;
     px_worker_tell(aTHX_ worker, "_leave_loop", NULL, NULL);
 }
 
-/* Output or a wish has been handed to the engine: outside of a dispatch nobody polls soon, so make the
- * host loop do it. */
+/* To be called when a command has been given to the engine. Outside of a dispatch no poll is due soon, so the
+ * host's loop is made to poll. */
 void px_worker_queued(pTHX_ px_worker *worker) {
     PERL_UNUSED_CONTEXT;
     if (worker->depth == 0) px_worker_wake(worker);
 }
 
-/* Makes the engine's descriptor readable, once per poll. */
+/* Makes the next poll come soon: the engine's descriptor becomes readable, or the next wait in the engine
+ * ends at once. Does so once per poll. */
 void px_worker_wake(px_worker *worker) {
     if (worker->woken || !worker->engine) return;
     worker->woken = true;
     if (!worker->host_loop) peregrine_wake(worker->engine);
 }
 
-/* The exchange of a ticket that may be over already. */
+/* The exchange of a ticket in the worker's list; NULL: it is over. */
 static px_exchange *live_exchange(const px_worker *worker, peregrine_ticket ticket) {
     px_exchange *exchange = worker->live;
     while (exchange && exchange->ticket != ticket) exchange = exchange->next;
     return exchange;
 }
 
-/* The exchange that an event is about, or NULL. An event of the batch that brought its REQUEST was made
- * before we could leave our pointer with the ticket; and if it is the last one, the engine has forgotten
+/* The exchange that an event is about, or NULL. An event in one batch with the exchange's REQUEST was made
+ * before the ticket could get our pointer; and if that event is the exchange's last, the engine has forgotten
  * the ticket by now. */
 static px_exchange *exchange_of(const px_worker *worker, const peregrine_event *event) {
     if (event->user) return (px_exchange *)event->user;
@@ -396,7 +401,8 @@ static void exchange_event(pTHX_ px_worker *worker, const peregrine_event *event
     px_exchange_unhold(aTHX_ exchange);
 }
 
-/* A line for the log. About a request whose application runs it is told with that. */
+/* Passes a line of the engine for the log to the server, with its request while the application of that
+ * runs. */
 static void notice(pTHX_ px_worker *worker, const peregrine_event *event) {
     SV *text = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
     SV *level = sv_2mortal(newSVuv(event->code));
@@ -425,7 +431,7 @@ static void turn_away(px_worker *worker, peregrine_ticket ticket) {
     (void)peregrine_respond(worker->engine, ticket, &response);
 }
 
-/* Whether the worker is to have no request beside one that it has. */
+/* Whether the worker handles one request at a time, and has one without a complete answer. */
 static bool is_at_one(const px_worker *worker) {
     if (!worker->one_at_a_time) return false;
     const px_exchange *exchange = worker->live;
@@ -467,8 +473,8 @@ static void request(pTHX_ px_worker *worker, const peregrine_event *event) {
         px_worker_tell(aTHX_ worker, "_requests_reached", NULL, NULL);
 }
 
-/* Ends exchanges that the engine gives up for want of memory before all other requests of the batch: their
- * memory is free when their applications have let go of it. */
+/* Ends exchanges that the engine gives up for want of memory, before further events of the batch are handled:
+ * their memory is free when their applications have let go of it. */
 static void end_shed(pTHX_ px_worker *worker) {
     peregrine_event event;
     while (worker->engine && peregrine_next_shed(worker->engine, &event)) {
@@ -509,14 +515,15 @@ static void run_batch(pTHX_ px_worker *worker) {
     free_exchanges(worker);
 }
 
-/* A nested dispatch is about to poll: requests whose applications are on the stack need to be told of what
- * happens to them. */
+/* To be called before a nested dispatch polls: requests whose applications are on the stack have to be found
+ * by the events about them. */
 static void name_all(px_worker *worker) {
     for (px_exchange *exchange = worker->live; exchange; exchange = exchange->next)
         px_exchange_name(exchange);
 }
 
-/* The polls that a dispatch is to make are done. Whether it makes one more all the same. */
+/* Whether a dispatch that has made its polls makes another one. If not, sees to it that the output is
+ * sent. */
 static bool goes_on(px_worker *worker, int polls) {
     if (worker->host_loop && polls <= PX_ROUNDS_MAX && peregrine_goes_on(worker->engine)) return true;
     if (worker->host_loop) peregrine_send_all(worker->engine);
@@ -524,15 +531,16 @@ static bool goes_on(px_worker *worker, int polls) {
     return false;
 }
 
-/* Below this frame of Perl's stack are the server's own. */
+/* Notes the top frame of Perl's stack: it and all frames below it are the server's own. */
 static void note_frame(pTHX_ px_worker *worker) {
     worker->server_stack = PL_curstackinfo;
     worker->server_frame = cxstack_ix;
 }
 
-/* Handles what the engine has, for `rounds` polls, of which the first one waits for it. The engine sends what
- * was answered when it is polled again; for a loop that waits in the engine it does so before the loop turns
- * to what it watches, and requests that had come behind others are handled first, up to a bound. */
+/* Handles the events of the engine in `rounds` polls and one before them, of which the first waits up to
+ * `timeout_ms`. The engine sends answers when it is polled again. For a loop that waits in the engine it
+ * sends them before the loop handles its own descriptors; requests that came behind others are handled first,
+ * up to a bound. */
 static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
     int polls = 0;
     worker->refs++;
@@ -572,11 +580,11 @@ static void dispatch(pTHX_ px_worker *worker, int rounds, int timeout_ms) {
     px_worker_release(aTHX_ worker);
 }
 
-/* Handles what the engine has, as a loop does that watches its descriptor. */
+/* Handles the events of the engine, for a loop that watches the engine's descriptor. Never waits. */
 void px_worker_dispatch(pTHX_ px_worker *worker) { dispatch(aTHX_ worker, PX_ROUNDS_MAX, 0); }
 
-/* For a loop that waits here: handles what the engine has within `timeout_ms` (-1: for ever). Whether the
- * loop is to look at what it watches itself. */
+/* For a loop that waits in the engine: handles events that come within `timeout_ms` (-1: waits for ever).
+ * True: a descriptor that the loop watches is ready, or a signal came. */
 bool px_worker_wait(pTHX_ px_worker *worker, int timeout_ms) {
     if (worker->batch_left > 0) timeout_ms = 0; /* a nested call: there is something to do */
     worker->refs++;
@@ -586,8 +594,8 @@ bool px_worker_wait(pTHX_ px_worker *worker, int timeout_ms) {
     return due;
 }
 
-/* The loop begins to handle what it watches itself, or has done so: while it does, it handles nothing of the
- * engine's, which may have other interpreters for that. */
+/* Notes that the loop handles its own descriptors and timers (`works`), or has done so. Meanwhile it handles
+ * no events of the engine, which may give requests to other interpreters. */
 void px_worker_in_loop(pTHX_ px_worker *worker, bool works) {
     if (worker->depth == 0) note_frame(aTHX_ worker);
     worker->in_loop = works;
@@ -596,9 +604,9 @@ void px_worker_in_loop(pTHX_ px_worker *worker, bool works) {
     if (worker->engine) peregrine_loop_works(worker->engine, works);
 }
 
-/* From now on a loop waits in px_worker_wait() that watches this descriptor itself, and blocks no signal
- * meanwhile; -1: no more. In a clone signals stay blocked: they are for the process's own interpreter. A code
- * of the engine's. */
+/* Makes a loop wait in px_worker_wait(), where readable `fd`, a descriptor of the loop's, ends the wait, and
+ * no signal is blocked; -1: no longer. In a clone signals stay blocked, because they are for the process's
+ * own interpreter. Returns a code of the engine's. */
 int px_worker_host_loop(px_worker *worker, int fd) {
     const uint64_t blocked = 0;
     const int code = peregrine_host_loop(worker->engine, fd, px_children_is_clone() ? NULL : &blocked);
