@@ -1,5 +1,5 @@
-//! The C API: the functions of include/peregrine.h. A user of the package `peregrine` like any other;
-//! converts, never decides.
+//! The C API: the functions of include/peregrine.h. They convert C's arguments for the package `peregrine`,
+//! like any other user of it, and decide nothing.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Engine = @import("engine.zig").Engine;
@@ -91,7 +91,7 @@ pub export fn peregrine_worker_new(config: *const peregrine.Config) callconv(.c)
     };
 }
 
-/// The handle of an engine that is here.
+/// Makes the handle of an engine that runs on the caller's thread.
 fn newHandle(config: *const peregrine.Config) !*Handle {
     fork.watch();
     const engine: *Engine = try .create(config);
@@ -338,7 +338,7 @@ fn endWebSockets(worker: *EngineWorker) void {
 
 fn drain(worker: *EngineWorker) void {
     worker.drain();
-    // The next round finds out whether anything is left.
+    // The next round of the worker finds out whether any connection is left.
     worker.io.wake();
 }
 
@@ -411,7 +411,7 @@ pub export fn peregrine_use_counters(handle: *Handle, words: ?[*]u64, count: usi
     const counters: ?*peregrine.Counters = if (words) |memory| @ptrCast(memory) else null;
     if (counters != null and count < peregrine.Counters.words) return Code.range;
     handle.call(useCounters, .{ engine, counters });
-    // The first count of connections is over; the next one has its deadline.
+    // The first gauges are published. The wake lets the worker set the deadline of the next ones.
     peregrine_wake(handle);
     return Code.ok;
 }
@@ -631,7 +631,7 @@ pub export fn peregrine_write_slow_file(
     offset: u64,
     length: u64,
 ) callconv(.c) c_int {
-    // No file reaches further: sums with numbers up to here cannot overflow.
+    // No file is longer than 2^63 - 1 bytes, so sums of offsets and lengths below that cannot overflow.
     if (offset +| length > std.math.maxInt(i64)) return Code.range;
     return handle.apply(ticket, .{ .file = .{
         .fd = fd,

@@ -7,20 +7,20 @@ const peregrine = @import("peregrine");
 const GroupName = @import("group_name.zig").GroupName;
 const types = @import("types.zig");
 
-/// An account never moves once its engine's thread runs.
+/// The account of a group. Seats and held responses point to it, so it does not move while an engine runs.
 pub const Account = struct {
     name: GroupName = .{},
     /// The number of requests that were refused, in memory that other processes may read. The engine alone
     /// writes it.
     refused: ?*u64 = null,
-    /// Refusals, for one line a second of each group and cause.
+    /// Refusals of which no log line has told yet: each group and cause gets at most one line a second.
     told: peregrine.Refused = .initFill(.{}),
     /// Responses that the engine holds for the group, and the bytes that wait to be sent with these.
     held: u32 = 0,
     held_bytes: usize = 0,
     /// Wishes about topics that the hub has yet to answer.
     asked: u32 = 0,
-    /// The beginning of the names of topics that exchanges of the group may read.
+    /// The prefix of the names of topics that exchanges of the group may read.
     topics: [hub.limits.name_bytes_max]u8 = undefined,
     topics_len: u8 = 0,
 

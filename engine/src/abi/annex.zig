@@ -11,28 +11,28 @@ const Atomic = @import("platform").Atomic;
 
 /// Bytes of each annex. Only bytes that were ever used take memory.
 pub const bytes = api_limits.annex_bytes;
-/// Pieces lie at multiples of this.
+/// Pieces begin at multiples of this number of bytes.
 const unit_bytes = api_limits.annex_unit_bytes;
 const units = bytes / unit_bytes;
 const Units = @import("units.zig").Units(units, unit_bytes);
 
 pub const alignment = std.heap.page_size_min;
 
-/// Bytes of an annex with what is beside it.
+/// Bytes of an annex together with `Kept` behind it.
 pub const region_bytes = bytes + std.mem.alignForward(usize, @sizeOf(Kept), alignment);
 
 comptime {
     assert(bytes % alignment == 0 and bytes % unit_bytes == 0);
 }
 
-/// The memory beside both rings of a pair.
+/// The annexes of both rings of a pair.
 pub const Both = struct {
     commands: []align(alignment) u8,
     events: []align(alignment) u8,
 };
 
-/// The pieces that the reader of a ring has yet to send, behind the annex. Written by the reader only; a
-/// writer that changes it all the same spoils its own pieces.
+/// A bit for each unit of the annex, in memory behind it: set while the reader keeps the piece that begins
+/// there. Only the reader writes the bits; a writer that does so harms its own pieces only.
 pub const Kept = struct {
     words: [units / 64]Atomic(u64),
 
@@ -41,7 +41,7 @@ pub const Kept = struct {
         return @ptrCast(@alignCast(region[bytes..].ptr));
     }
 
-    /// Before the record that names the piece is given back.
+    /// Marks a piece as kept. To be called before the record that names the piece is given back.
     pub fn keep(kept: *Kept, unit: usize) void {
         _ = kept.words[unit / 64].fetchOr(bit(unit), .monotonic);
     }
@@ -59,7 +59,7 @@ pub const Kept = struct {
     }
 };
 
-/// The reader's view: where a piece would be. Another process may change its bytes at any time.
+/// The reader's view of an annex. Another process may change the bytes at any time.
 pub const View = struct {
     memory: []align(alignment) const u8,
 
@@ -67,13 +67,13 @@ pub const View = struct {
         return .{ .memory = region[0..bytes] };
     }
 
-    /// The bytes from an offset on that a record names.
+    /// The bytes from `offset` on; Malformed: the record has named an offset outside the annex.
     pub fn from(view: View, offset: u64) error{Malformed}![]const u8 {
         if (offset > view.memory.len) return error.Malformed;
         return view.memory[@intCast(offset)..];
     }
 
-    /// The unit at which a piece of the annex begins; null: it begins at none, or lies elsewhere.
+    /// The unit at which a piece of the annex begins; null: the piece begins elsewhere.
     pub fn unitOf(view: View, piece: []const u8) ?usize {
         const at = @intFromPtr(piece.ptr) -% @intFromPtr(view.memory.ptr);
         if (at >= view.memory.len or at % unit_bytes != 0) return null;
@@ -83,7 +83,7 @@ pub const View = struct {
     pub const units_max = units;
 };
 
-/// The writer's side.
+/// The writer's side of an annex.
 pub const Writer = struct {
     region: []align(alignment) u8,
     units: Units = .{},
@@ -91,7 +91,7 @@ pub const Writer = struct {
     pieces: [pieces_max]Piece = undefined,
     count: usize = 0,
 
-    /// More pieces than there are records in a ring are never wanted.
+    /// Each piece has a record in the ring, so there are never more pieces than records.
     const pieces_max = api_limits.annex_pieces_max;
 
     const Piece = struct {
@@ -112,8 +112,8 @@ pub const Writer = struct {
         return writer.placeOf(len) != null;
     }
 
-    /// Puts a piece here, for which there is room; its offset. The piece stays until `follow` has said which
-    /// record names it, and that was given back.
+    /// Copies a piece into the annex, which has room for it, and returns its offset. The piece stays until
+    /// the record that `follow` ties to it was given back.
     pub fn put(writer: *Writer, piece: []const u8) u64 {
         const place = writer.placeOf(piece.len).?;
         const offset = place * unit_bytes;
@@ -129,7 +129,7 @@ pub const Writer = struct {
         return offset;
     }
 
-    /// The record that names the piece that was put here last ends at this position.
+    /// Notes that the record that names the last piece ends at this position of the ring.
     pub fn follow(writer: *Writer, position: u64) void {
         writer.pieces[writer.count - 1].position = position;
         writer.invariants();
@@ -140,7 +140,7 @@ pub const Writer = struct {
         while (at > 0) {
             at -= 1;
             const piece = &writer.pieces[at];
-            // In this order: the reader keeps a piece before it gives its record back.
+            // The position is compared first: the reader keeps a piece before it gives the record back.
             if (piece.position > released or Kept.of(writer.region).has(piece.unit)) continue;
             writer.units.give(piece.unit, piece.units);
             writer.count -= 1;
@@ -152,7 +152,6 @@ pub const Writer = struct {
         return if (writer.count == pieces_max) null else writer.units.findRoom(Units.of(len));
     }
 
-    /// Asserts what always holds.
     pub fn invariants(writer: *const Writer) void {
         assert(writer.count <= pieces_max);
         if (builtin.is_test) {
@@ -165,7 +164,7 @@ pub const Writer = struct {
 
 const testing = std.testing;
 
-/// An annex of its own, for tests.
+/// A zeroed annex.
 fn newRegion() ![]align(alignment) u8 {
     const region = try testing.allocator.alignedAlloc(u8, .fromByteUnits(alignment), region_bytes);
     @memset(region, 0);
@@ -186,11 +185,11 @@ test "pieces lie apart from each other, at the lowest place that is free" {
         try testing.expectEqual(offset / unit_bytes, view.unitOf((try view.from(offset))[0..piece.len]).?);
     }
     try testing.expect(!writer.hasRoom(bytes - 4 * unit_bytes + 1, 0));
-    // The first one is given back: the next one goes to its place.
+    // The first piece is given back, so the next piece takes its place.
     try testing.expect(writer.hasRoom(piece.len, 10));
     try testing.expectEqual(0, writer.put(&piece));
     writer.follow(30);
-    // All are given back.
+    // All pieces are given back.
     try testing.expect(writer.hasRoom(bytes, 30));
     try testing.expect(!writer.hasRoom(bytes + 1, 30));
     try testing.expectError(error.Malformed, view.from(bytes + 1));

@@ -21,39 +21,40 @@ pub const HostLoop = peregrine.io.host_loop.HostLoop;
 const io = peregrine.io;
 const trace = peregrine.trace;
 
-/// The way to the engine: to another thread (ring_pair.zig), or to perhaps another process (interpreter.zig).
+/// The way to the engine, which is on another thread (ring_pair.zig) or perhaps in another process
+/// (interpreter.zig).
 pub const Engine = struct {
     calls: *const Calls,
-    /// Descriptors go to the engine over a socket, because their numbers mean nothing to it.
+    /// Whether descriptors go to the engine over a socket, because their numbers mean nothing in its process.
     is_remote: bool,
-    /// The engine's count of requests that were given up for want of memory; null: it is not told.
+    /// The engine's count of requests that were given up for want of memory; null: it is not visible here.
     shed: ?*const platform.Atomic(u32),
-    /// For the engine: since when C handles what its loop watches, in milliseconds of the monotonic clock;
-    /// 0: it does not.
+    /// For the engine: when C began to handle events of its own loop, in milliseconds of the monotonic clock;
+    /// 0: C does not handle any now.
     loop_since: *platform.Atomic(u64),
     /// The engine's process; 0: this one.
     process: u32 = 0,
 
     /// The functions through which both kinds of application's end reach their engine.
     pub const Calls = struct {
-        /// Whether the engine hears no command from here any more.
+        /// Whether the engine reads no commands of this application any more.
         isDeaf: *const fn (engine: *Engine) bool,
         wake: *const fn (engine: *Engine) void,
         /// Lowers the wakeup: the application is awake, and reads events without it. `asleep`: until now the
         /// application was asleep, so the engine may have raised the wakeup.
         clear: *const fn (engine: *Engine, asleep: bool) void,
-        /// Waits for a sign, and for this loop of C's.
+        /// Waits until the engine raises the wakeup, `loop` (C's) has events, or the time is over.
         wait: *const fn (engine: *Engine, timeout_ms: c_int, loop: ?*HostLoop) void,
-        /// Waits until `commands` has room. False: there will be none.
+        /// Waits until `commands` has room. False: the engine reads no commands any more.
         waitForRoom: *const fn (engine: *Engine, commands: *ring.Writer) bool,
-        /// The file that an event names, which has come ahead of it. For a remote engine.
+        /// Receives the file that an event names, which has come ahead of it. For a remote engine.
         receiveFile: *const fn (engine: *Engine) DescriptorError!i32,
         /// Sends a copy of a descriptor ahead of its command. False: the engine has gone. For a remote
         /// engine.
         sendFile: *const fn (engine: *Engine, fd: i32) bool,
 
-        /// The table of a type that has these functions as methods, and an `Engine` as its field `way`. A
-        /// type whose engine is not remote has no functions for descriptors: these keep their numbers.
+        /// The table for a type that has these functions as methods, and an `Engine` as its field `way`. A
+        /// type whose engine is not remote has no functions for descriptors: both sides use the same numbers.
         pub fn of(comptime Owner: type) Calls {
             const Through = struct {
                 fn owner(engine: *Engine) *Owner {
@@ -112,30 +113,30 @@ pub const ApplicationEnd = struct {
     commands: ring.Writer,
     events: ring.Reader,
     commands_annex: annex.Writer,
-    /// The memory that events may lie in beside the ring.
+    /// Memory beside the ring in which content of events may lie: the annex and the depot.
     beside: encoded_event.Beside,
     joiner: ring.Joiner,
     ledger: Ledger,
-    /// The events that C reads now. They point into the ring, beside it, into `requests` and into
-    /// `joined`.
+    /// The events of the last poll, which C reads now. They point into the ring, beside it, into `requests`
+    /// and into `joined`.
     batch: std.ArrayList(Event) = .empty,
     requests: std.ArrayList(types.Request) = .empty,
     joined: std.ArrayList([]align(ring.alignment) u8) = .empty,
     /// Commands that are longer than a record are encoded here.
     scratch: std.ArrayList(u8) = .empty,
-    /// The last command, a head, waits for the next one.
+    /// The last command was the head of a response that waits for the next command (PEREGRINE_HOLD).
     held: bool = false,
     /// Commands since the engine was last woken.
     unseen: u32 = 0,
     /// Loans that have come back at once, because the ring has a copy of their bytes.
     returned: ?*types.Loan = null,
-    /// The engine raises the wakeup when there is something to read.
+    /// The application waits or is about to: the engine raises the wakeup for the next event.
     asleep: bool = true,
     /// The loop of the C program, which `poll` watches while it waits; null: it watches none.
     loop: ?HostLoop = null,
-    /// The engine's count of requests given up for want of memory, as of the beginning of the last look at
-    /// the whole ledger that has ended (`shed`), and of the look under way (`shed_begun`), which has come to
-    /// `shed_at`.
+    /// Looks through the ledger for requests that were given up for want of memory: the engine's count of
+    /// these when the last complete look began (`shed`) and when the present look began (`shed_begun`), and
+    /// the entry that the present look has come to (`shed_at`).
     shed: u32 = 0,
     shed_begun: u32 = 0,
     shed_at: usize = 0,
@@ -182,8 +183,8 @@ pub const ApplicationEnd = struct {
 
     // ---- Events
 
-    /// The next events. Waits up to `timeout_ms` (-1: without bound) if there are none, and if nothing is in
-    /// `inbox`, whose wakeup this call may have cleared.
+    /// Returns the next events. If there are none and `inbox` has no mail, waits for up to `timeout_ms` (-1:
+    /// without bound). `inbox` is asked because `read` may have cleared the wakeup that announced mail.
     pub fn poll(
         end: *ApplicationEnd,
         timeout_ms: c_int,
@@ -221,9 +222,9 @@ pub const ApplicationEnd = struct {
         if (end.commands.hasUnreadInPause() catch unreachable) end.wakeEngine();
     }
 
-    /// Tells the engine that C handles what its loop watches, or that it does no more.
+    /// Tells the engine that C begins (`works`) or has ceased to handle events of its own loop.
     pub fn noteLoop(end: *ApplicationEnd, works: bool) void {
-        // Output that waits for the next poll must not wait for the loop.
+        // Output that would be flushed by the next poll must not wait until C's handlers are done.
         if (works) end.flush();
         const since = if (works) @max(io.micros() / std.time.us_per_ms, 1) else 0;
         _ = end.engine.loop_since.swap(since, .acq_rel);
@@ -236,7 +237,7 @@ pub const ApplicationEnd = struct {
         end.events.invariants();
         end.ledger.invariants();
         assert(end.requests.items.len <= batch_max and end.joined.items.len <= batch_max);
-        // A head that waits is in the ring already.
+        // A held head was put into the ring before.
         assert(!end.held or end.commands.at != 0);
         assert(!end.asleep or end.batch.items.len == 0);
     }
@@ -275,7 +276,7 @@ pub const ApplicationEnd = struct {
             if (event.request == null) {
                 _ = end.requests.pop();
             } else if (request.body_fd >= 0 and end.engine.is_remote) {
-                // The number is the engine's process's.
+                // The number in the event is that of a descriptor of the engine's process.
                 request.body_fd = -1;
                 request.body_fd = end.engine.calls.receiveFile(end.engine) catch |err| switch (err) {
                     error.Malformed => return error.Malformed,
@@ -295,8 +296,8 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    /// Answers a request for whose body's file this process has no descriptor. In place of the request C is
-    /// told that there was one, at most once a second.
+    /// Answers a request with 503, as this process has no descriptor for the file of its body. C gets a
+    /// notice in place of the request, at most one a second.
     fn turnAway(end: *ApplicationEnd, introduced: ?Event) ?Event {
         const event = introduced orelse return null;
         assert(event.kind == .request);
@@ -348,13 +349,13 @@ pub const ApplicationEnd = struct {
         return known;
     }
 
-    /// The end of an exchange that was given up for want of memory, ahead of the events before it. An
-    /// interpreter in another process is given so little ahead that it reads of the end soon.
+    /// The last event of an exchange that the engine gave up for want of memory, ahead of its earlier events.
+    /// An interpreter in another process has few events to read before that one, and needs no such call.
     pub fn nextShed(end: *ApplicationEnd) ?Event {
         const shed = end.engine.shed orelse return null;
         const entries = end.ledger.entries.items;
         while (true) {
-            // The next look finds requests that are given up behind the place that this look has come to.
+            // The count is read when a look begins, so the next look finds requests given up behind this one.
             if (end.shed_at == 0) end.shed_begun = shed.load(.acquire);
             if (end.shed_begun == end.shed) return null;
             while (end.shed_at < entries.len) {
@@ -370,7 +371,7 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    /// The last event of an exchange whose end was not read.
+    /// The last event of an exchange, made here because the engine's own was not read.
     fn lastOf(entry: *const Entry, reason: peregrine.Reason) Event {
         var event: Event = switch (entry.websocket) {
             .none, .handshake => .{ .kind = .aborted, .code = @backingInt(reason) },
@@ -381,7 +382,7 @@ pub const ApplicationEnd = struct {
         return event;
     }
 
-    /// The engine has gone: the end of every exchange that C knows, and that of the engine.
+    /// The engine has gone: returns the last event of every exchange that C knows, and `stopped`.
     pub fn endAll(end: *ApplicationEnd) error{OutOfMemory}![]const Event {
         end.forgetBatch();
         assert(end.batch.items.len == 0);
@@ -403,7 +404,8 @@ pub const ApplicationEnd = struct {
 
     // ---- Commands
 
-    /// Says a command to the engine, if it is right; the code for its outcome. `flags`: of peregrine_write().
+    /// Sends a command to the engine if the ledger allows it; returns the code of its outcome. `flags`: those
+    /// of peregrine_write().
     pub fn answer(end: *ApplicationEnd, ticket: types.Ticket, command: *const Command, flags: u32) c_int {
         if (end.engine.calls.isDeaf(end.engine)) return Code.gone;
         var said: spoken.Spoken = .{ .ticket = ticket, .command = command.* };
@@ -467,8 +469,8 @@ pub const ApplicationEnd = struct {
         return end.returned;
     }
 
-    /// The range of a file with a descriptor for the engine, and its length as it is now: C may close its own
-    /// descriptor at once.
+    /// The range of a file, with a copy of its descriptor for the engine and cut to the file's present
+    /// length: C may close its own descriptor at once.
     fn ownFile(file: Command.File) io.file.Error!Command.File {
         const size = try io.file.size(file.fd);
         const offset = @min(file.offset, size);
@@ -489,7 +491,7 @@ pub const ApplicationEnd = struct {
         const content = spoken.contentOf(said);
         const apart_len = spoken.sizeApart(said);
         if (content.len > 0 and apart_len <= ring.record_bytes_max) {
-            // an engine in this process writes no malformed ring
+            // the engine is trusted to keep its side of the ring well formed
             const released = end.commands.released() catch unreachable;
             if (end.commands_annex.hasRoom(content.len, released)) return end.putApart(said, apart_len);
         }
@@ -516,11 +518,11 @@ pub const ApplicationEnd = struct {
 
     const scratch_kept_bytes = peregrine.api_limits.scratch_kept_bytes;
 
-    /// Room in the ring, which there will be soon, because the engine never waits for the application. Null:
-    /// the engine hears no commands any more.
+    /// Room for a record, waited for if there is none: there will be some soon, because the engine never
+    /// waits for the application. Null: the engine reads no commands any more.
     fn room(end: *ApplicationEnd, len: usize) ?[]align(ring.alignment) u8 {
         while (true) {
-            // an engine in this process writes no malformed ring
+            // the engine is trusted to keep its side of the ring well formed
             const space = end.commands.reserve(len) catch unreachable;
             if (space) |free| return free;
             end.publish();
@@ -528,7 +530,7 @@ pub const ApplicationEnd = struct {
         }
     }
 
-    /// Lets the engine see and do all commands.
+    /// Lets the engine go on with a held head, and see all commands.
     pub fn flush(end: *ApplicationEnd) void {
         if (!end.held) return;
         assert(end.commands.at != 0);

@@ -12,7 +12,7 @@ const Folder = @import("folder.zig").Folder;
 const Redirect = @import("redirect.zig").Redirect;
 const Visit = @import("slow_folder.zig").Visit;
 
-/// Folders and redirects in the order in which they were added, which is that in which they are asked.
+/// Folders and redirects, asked in the order in which they were added.
 pub const Asides = struct {
     list: std.ArrayList(Aside) = .empty,
     gpa: std.mem.Allocator,
@@ -51,7 +51,7 @@ pub const Asides = struct {
         });
     }
 
-    /// Sends requests to https that came in the clear, and that no folder before has answered.
+    /// Adds a redirect to https, for requests in the clear that no folder before it has answered.
     pub fn addRedirect(asides: *Asides, redirect: Redirect) error{ OutOfMemory, TooMany }!void {
         try asides.makeRoom();
         asides.list.appendAssumeCapacity(.{ .redirect = redirect });
@@ -64,8 +64,8 @@ pub const Asides = struct {
     }
 
     /// Answers a request with the file of the first folder that has it, or with the way to https; false if no
-    /// aside has an answer. True as well while a thread looks: `host` hears of the request afterwards, if no
-    /// folder has the file.
+    /// aside has an answer. Also true while a thread looks for the file: `host` hears of the request
+    /// afterwards if no folder has it.
     pub inline fn answer(
         asides: *Asides,
         host: anytype,
@@ -110,7 +110,7 @@ pub const Asides = struct {
     const Answerer = struct {
         files: *DirServer,
 
-        /// For `aside.answer`.
+        /// Called by `peregrine.aside.answer`.
         pub fn answer(
             answerer: Answerer,
             request: *const peregrine.Request,

@@ -22,7 +22,7 @@ pub const Batch = struct {
         return .{ .arena = .init(gpa), .gpa = gpa };
     }
 
-    /// `pool`: whose the buffers are.
+    /// `pool`: the owner of the buffers.
     pub fn deinit(batch: *Batch, pool: *peregrine.Pool) void {
         batch.giveBack(pool);
         batch.buffers.deinit(batch.gpa);
@@ -38,8 +38,8 @@ pub const Batch = struct {
         _ = batch.arena.reset(.{ .retain_with_limit = arena_kept_bytes });
     }
 
-    /// Memory that lives as long as the batch, for bytes that are written at once. Not `alloc`, which fills
-    /// what it gives where checks are on: that would cost as much as a copy.
+    /// Memory that lives as long as the batch, for bytes that are written at once. `alloc` is not used: in
+    /// safe builds it fills the memory, which costs as much as a copy.
     fn space(
         batch: *Batch,
         comptime alignment: std.mem.Alignment,
@@ -68,7 +68,7 @@ pub const Batch = struct {
         try batch.events.ensureUnusedCapacity(batch.gpa, count);
     }
 
-    /// Adds an event and leaves room for so many others; the pointer dies with the next one.
+    /// Adds an event and keeps room for `reserved` more; the pointer is valid until the next event is added.
     pub fn add(batch: *Batch, event: Event, reserved: usize) error{OutOfMemory}!*Event {
         try batch.reserve(reserved + 1);
         std.debug.assert(batch.events.capacity - batch.events.items.len > reserved);
@@ -76,7 +76,7 @@ pub const Batch = struct {
         return &batch.events.items[batch.events.items.len - 1];
     }
 
-    /// Adds an event for which there is room.
+    /// Adds an event for which `reserve` or `add` has made room.
     pub fn addReserved(batch: *Batch, event: Event) void {
         std.debug.assert(batch.events.items.len < batch.events.capacity);
         batch.events.appendAssumeCapacity(event);
@@ -91,7 +91,7 @@ pub const Batch = struct {
         std.debug.assert(batch.buffers.items.len == 0 and batch.with_files.items.len == 0);
     }
 
-    /// Closes the file of a request's body, if it has one that is still its own.
+    /// Closes the file of a request's body; -1 as descriptor: there is none, or another owner has it.
     pub fn closeBody(request: *types.Request) void {
         if (request.body_fd >= 0) peregrine.io.file.close(request.body_fd);
         request.body_fd = -1;
@@ -117,8 +117,8 @@ pub const Batch = struct {
         return bytes.ptr;
     }
 
-    /// The whole body of a request that has come with it: memory that lives as long as the batch, or a file,
-    /// whose descriptor the request gets. The exchange keeps what counts the room of the file.
+    /// The body of a request that has come with it: memory that lives as long as the batch, or a file, whose
+    /// descriptor the request gets. The exchange keeps a file's intake, which counts the room of the file.
     pub fn keepBody(
         batch: *Batch,
         worker: anytype,
@@ -143,7 +143,7 @@ pub const Batch = struct {
         }
     }
 
-    /// The last event if it is about this ticket and can take more body bytes.
+    /// The last event if it is about the exchange of this ticket and can take more body bytes.
     pub fn openBody(batch: *Batch, ticket: types.Ticket) ?*Event {
         if (batch.events.items.len == 0) return null;
         const event = &batch.events.items[batch.events.items.len - 1];
@@ -170,8 +170,8 @@ pub const Batch = struct {
         event.len = len;
     }
 
-    /// Makes bytes that lie at the beginning of a buffer those of an event that has none: the buffer is the
-    /// batch's from then on, for which there has to be room (`expectBuffer`).
+    /// Gives an event without bytes those at the beginning of a buffer. The batch takes over the buffer, for
+    /// which `expectBuffer` has made room.
     pub fn adopt(batch: *Batch, event: *Event, buffer: peregrine.Pool.Buffer, bytes: []const u8) void {
         std.debug.assert(event.len == 0 and bytes.ptr == buffer.ptr);
         batch.buffers.appendAssumeCapacity(buffer);
@@ -189,8 +189,8 @@ pub const Batch = struct {
         return null;
     }
 
-    /// The buffer that the bytes of an event lie in is the caller's from now on; null: they lie elsewhere,
-    /// are less than half of it, or leave no room for the end of a string.
+    /// Gives the caller the buffer with the bytes of an event; null: the bytes lie elsewhere, fill less than
+    /// half of the buffer, or leave fewer than `string_room` bytes behind them.
     pub fn surrender(batch: *Batch, event: *const Event) ?peregrine.Pool.Buffer {
         const index = batch.bufferOf(event.bytes[0..event.len]) orelse return null;
         const room = batch.buffers.items[index].len;
@@ -198,10 +198,10 @@ pub const Batch = struct {
         return batch.buffers.swapRemove(index);
     }
 
-    /// Room behind the bytes for an owner that ends a string there, and counts the holders of the string.
+    /// Bytes behind the content, in which the new owner ends a string and counts the string's holders.
     pub const string_room = 16;
 
-    /// Method and target of a request whose event is here, with a blank before each; nothing of any other.
+    /// Method and target of a request whose event is in the batch, with a blank before each; "" for others.
     pub fn lineOf(batch: *const Batch, ticket: types.Ticket) Line {
         for (batch.events.items) |*event| {
             if (event.kind == .request and event.ticket == ticket) return .{ .request = event.request };
@@ -231,7 +231,7 @@ pub const Batch = struct {
     /// The head of a request and the facts that travel with it to the other side of a ring pair.
     const Kept = struct {
         request: types.Request,
-        /// See tls_facts.zig.
+        /// The facts of the request's TLS connection (tls_facts.zig); "": none.
         tls: []const u8 = "",
     };
 
@@ -252,7 +252,7 @@ pub const Batch = struct {
     }
 
     /// A head that outlives the buffer it was parsed from: one piece of memory for the struct, the field
-    /// spans and all texts. `local`: what was connected to.
+    /// spans and all texts. `local`: the address that the client has connected to.
     pub fn keepHead(
         batch: *Batch,
         head: *const peregrine.Head,
@@ -263,7 +263,7 @@ pub const Batch = struct {
         const lane = exchange.lane;
         const peer = client.address;
         const spans_bytes = std.mem.sliceAsBytes(head.fields);
-        // C finds every name in the text: one that the peer did not send stands behind it.
+        // C finds every name in the text: the name of a field that the peer did not send stands behind it.
         const added = head.added();
         const text_len = head.text.len + added.len;
         const size = @sizeOf(Kept) + spans_bytes.len + text_len + peer.len + local.len + 2;

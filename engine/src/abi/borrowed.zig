@@ -40,7 +40,7 @@ pub const Borrowed = struct {
         return borrowed;
     }
 
-    /// The application has gone: the memory goes with the last piece.
+    /// The application has gone: the memory is closed when the last piece is released.
     pub fn leave(borrowed: *Borrowed) void {
         assert(!borrowed.is_left);
         borrowed.is_left = true;
@@ -53,8 +53,8 @@ pub const Borrowed = struct {
         borrowed.gpa.destroy(borrowed);
     }
 
-    /// Bytes of the annex that stay there until they are released. Null: a piece that begins there is
-    /// borrowed already, or none can begin there, by the application's fault.
+    /// Borrows a piece of the annex, whose bytes stay until it is released. Null, by the application's fault:
+    /// the piece is borrowed already, or no piece can begin there.
     pub fn borrow(borrowed: *Borrowed, bytes: []const u8) ?Held {
         assert(!borrowed.is_left);
         const unit = annex.View.of(borrowed.region).unitOf(bytes) orelse return null;

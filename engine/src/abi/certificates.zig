@@ -5,7 +5,7 @@ const tls = peregrine.tls;
 
 const gpa = std.heap.c_allocator;
 
-/// `peregrine_tls`, which C and the engines whose listeners use it hold together.
+/// The `peregrine_tls` of C, with a reference of C's and one of each engine whose listeners use it.
 pub const Certificates = struct {
     context: *tls.Context,
     references: std.atomic.Value(u32) = .init(1),
@@ -22,7 +22,7 @@ pub const Certificates = struct {
         std.debug.assert(before > 0);
     }
 
-    /// Gives a reference back. An engine, and connections that use the certificates, keep them alive.
+    /// Gives a reference back. The last one frees the context; sessions keep the certificates that they use.
     pub fn release(certificates: *Certificates) void {
         const before = certificates.references.fetchSub(1, .acq_rel);
         std.debug.assert(before > 0);

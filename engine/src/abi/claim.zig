@@ -1,6 +1,6 @@
-//! The owner of a request, where several interpreters share an engine. One word of the exchange has it
-//! (`Exchange.word`), and only the functions here write that, so that the number of exchanges that an
-//! interpreter has (`Work.load`) is always that of the claims.
+//! The owner of a request, where several interpreters share an engine. A word of the exchange
+//! (`Exchange.word`) holds it, and only the functions here write the word, so that `Work.load`, the number of
+//! exchanges that an interpreter has, always agrees with the claims.
 //! Does not know: which interpreter gets a request (pool.zig), and what the interpreter sees (slots.zig).
 const std = @import("std");
 const assert = std.debug.assert;
@@ -21,8 +21,8 @@ pub const Claim = union(enum) {
     kept: *Offer,
     /// An interpreter works on the request.
     taken: *Work,
-    /// Like `taken`, and the exchange reads topics, which the engine delivers. Without interpreter it does so
-    /// until its client leaves. The claim of an exchange of a lone application, too, which has no other.
+    /// Like `taken`, and the engine delivers topics to the exchange, without an interpreter until its client
+    /// leaves. Also the claim of an exchange of a lone application while it reads topics.
     subscribed: *Subscriber,
     /// An interpreter has given the whole response, and hears when it was sent or why it was not.
     answered: *Work,
@@ -70,7 +70,7 @@ pub const Claim = union(enum) {
         };
     }
 
-    /// Whether an interpreter works on the request, or will when it has done what came before.
+    /// Whether an interpreter works on the request, or will do so after earlier requests.
     pub fn isLoad(claim: Claim) bool {
         return switch (claim) {
             .offered, .kept, .taken => true,
@@ -85,7 +85,7 @@ pub const Claim = union(enum) {
         exchange.word = wordOf(.offer, offer);
     }
 
-    /// The request that waits is an interpreter's to take.
+    /// Offers a waiting request to an interpreter.
     pub fn offerTo(offer: *Offer, work: *Work) void {
         assert(offer.work == null);
         offer.work = work;
@@ -152,7 +152,7 @@ pub const Claim = union(enum) {
         exchange.word = if (subscriber.work) |work| wordOf(.taken, work) else .none;
     }
 
-    /// The interpreter has gone, and the exchange reads on.
+    /// The interpreter has gone, and the exchange reads on without it.
     pub fn orphan(exchange: *Exchange, subscriber: *Subscriber) void {
         assert(exchange.word == wordOf(.subscribed, subscriber));
         const work = subscriber.work.?;

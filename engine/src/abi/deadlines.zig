@@ -4,9 +4,9 @@ const std = @import("std");
 const assert = std.debug.assert;
 
 pub const Deadlines = struct {
-    /// Behind the deadlines that are still to be looked at are those that were.
+    /// First the deadlines that this round of looks has yet to come to, behind them the others.
     list: std.DoublyLinkedList = .{},
-    /// When the looks began that are going on or were the last ones.
+    /// When the present round of looks began, or the last one; milliseconds.
     looked_at: u64 = 0,
 
     pub const Deadline = struct {
@@ -28,8 +28,8 @@ pub const Deadlines = struct {
         deadlines.list.remove(&deadline.node);
     }
 
-    /// The next deadline that is to be looked at; null: all were. Any deadlines may be removed until the next
-    /// call.
+    /// The next deadline to be looked at; null: this round has looked at all. Any deadlines may be removed
+    /// until the next call.
     pub fn next(deadlines: *Deadlines, now: u64) ?*Deadline {
         if (now -| deadlines.looked_at >= look_ms) deadlines.looked_at = now;
         const deadline = deadlines.first() orelse return null;
@@ -80,7 +80,7 @@ test "each deadline is looked at once in an interval, however many others are re
     try testing.expectEqual(100, looks);
     try testing.expectEqual(25, due);
     try testing.expectEqual(1500, deadlines.lookAt());
-    // Looks that a round has not come to are due at once, and a new one waits for the next interval.
+    // Deadlines that a round has not come to are due at once; a new one waits for the next round.
     const seen = deadlines.next(1500).?;
     deadlines.add(&each[0]);
     try testing.expectEqual(1500, deadlines.lookAt());

@@ -1,7 +1,8 @@
 //! Topics that the engine delivers by itself: the engine is a node of the hub, and an exchange that reads
-//! topics gets the entries without its interpreter. All readers of a topic share its frames, and one that is
-//! slow has a place in the history, no queue. A connection that only reads outlives its interpreter.
-//! Does not know: how interpreters say what they wish (engine_end.zig), and which of them die (pool.zig).
+//! topics gets the entries without its interpreter. All readers of a topic share its frames; a slow reader
+//! has a place in the history, no queue. A connection that only reads outlives its interpreter.
+//! Does not know: how interpreters say what they wish (engine_end.zig), and which interpreters die
+//! (pool.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -32,18 +33,18 @@ pub const Subscriber = struct {
     is_ready: bool = false,
     delivery: *Delivery,
     ticket: peregrine.Ticket,
-    /// In the delivery's node.
+    /// The number of the subscriber's mailbox at the delivery's node.
     mailbox: u64,
     /// The host of the interpreter that hears of the exchange; null: the interpreter has gone, and
     /// no other one does.
     host: ?*Host,
-    /// The work of that interpreter, where it is one of several. Written by claim.zig.
+    /// The work of that interpreter; null: there is none, or the application is alone. Written by claim.zig.
     work: ?*Work,
-    /// How often the interpreter was told something that it has not heard: its answer goes out before further
-    /// entries.
+    /// Messages to the interpreter that it has yet to confirm (`heard`). Entries wait meanwhile, so that the
+    /// interpreter's output about a message goes before further entries.
     unheard: u32 = 0,
-    /// The application has sent something by itself since, or its client has said something to it: without
-    /// it the connection would be cut short in silence.
+    /// The application has sent something by itself since it subscribed, or its client has said something to
+    /// it: without an interpreter such an exchange cannot go on.
     is_mixed: bool = false,
     held: Held = .no,
 };
@@ -51,9 +52,9 @@ pub const Subscriber = struct {
 /// Whether the engine holds the response of a subscriber, which has no interpreter then.
 const Held = union(enum) {
     no,
-    /// The topics are not there yet: nothing was sent.
+    /// The engine has yet to get the topics: nothing was sent.
     opening: *Response,
-    /// The response waits for its first entry, or its time.
+    /// The response waits for its first entry, or until it is due: nothing was sent.
     awaiting: *Response,
     /// The response has begun.
     streaming: *Account,
@@ -80,15 +81,15 @@ const Held = union(enum) {
 const Response = struct {
     ticket: peregrine.Ticket,
     account: *Account,
-    /// The wish as it came. Owned.
+    /// The encoded wish, into which `hold` points. Owned.
     bytes: []const u8,
     hold: Hold,
-    /// Topics that are not there yet.
+    /// The number of topics that the hub has yet to confirm.
     missing: u8 = 0,
-    /// When the response is sent as it is, if it waits for an entry.
+    /// When the response is sent without an entry, if it waits for one.
     due: Deadlines.Deadline = .{ .at = 0 },
 
-    /// `wish` was decoded before.
+    /// `wish` was decoded before, so it is well formed.
     fn create(
         gpa: std.mem.Allocator,
         ticket: peregrine.Ticket,
@@ -113,7 +114,7 @@ const Response = struct {
 pub const Speaker = struct {
     /// The account of the interpreter's group.
     account: *Account,
-    /// The node of its channels, by which it reads: the first that it has named.
+    /// The first node that the interpreter has named, as that of its channels; wishes for others are refused.
     node: ?hub.wire.Secret = null,
 
     fn mayRead(speaker: *const Speaker, wish: *const TopicWish.Follow) bool {
@@ -122,36 +123,35 @@ pub const Speaker = struct {
     }
 };
 
-/// A delivery never moves. On the engine's thread.
+/// The engine as a node of the hub. Never moves, and is used by the engine's thread only.
 pub const Delivery = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
     /// The application is the only one, and its exchanges have no claims (lone.zig).
     is_lone: bool = false,
     node: hub.Node,
-    /// The socket that leads to the hub. The delivery's.
+    /// The socket on which the hub takes new connections. Owned.
     join_socket: i32,
     /// The connection to the hub; -1: there is none.
     socket: i32 = -1,
-    /// When the hub is looked for again, and how long after that.
+    /// When the next attempt to reach the hub is due, and after how many milliseconds the one behind it.
     join_at: u64 = 0,
     join_ms: u64 = join_ms_min,
     ticked_at: u64 = 0,
-    /// More bytes of the hub's may lie ready.
+    /// The last round has left bytes of the hub unread.
     has_more: bool = false,
     /// The wishes that the hub has yet to answer, by their numbers at the node.
     asked: std.AutoArrayHashMapUnmanaged(u32, Asked) = .empty,
     ready: std.DoublyLinkedList = .{},
     subscribers: u32 = 0,
-    /// Feeds without interpreter.
+    /// Subscribers without interpreter.
     orphans: u32 = 0,
-    /// Feeds among them whose responses interpreters have left to the engine, and the bytes that wait to be
-    /// sent with these.
+    /// Subscribers among them with held responses, and the bytes of those responses that were not sent.
     held: u32 = 0,
     held_bytes: usize = 0,
     /// The number of groups that may have responses held: each has a share of the places.
     groups: u32 = 1,
-    /// The feeds without interpreter that a stop has ended; no further ones come to be in a stop.
+    /// The subscribers without interpreter that a stop has ended; no further ones are kept in a stop.
     ended: enum { none, held, all } = .none,
     /// The account of a lone application.
     lone_account: Account = .{},
@@ -164,13 +164,13 @@ pub const Delivery = struct {
 
     const join_ms_min = 20;
     const join_ms_max = 1000;
-    /// Milliseconds between two looks at what waits for an answer.
+    /// Milliseconds between two looks for requests that the hub has not answered in time.
     const tick_ms = 1000;
     /// Milliseconds until bytes are offered again to a hub that has not taken them all.
     const unsent_ms = 10;
     const received_max = peregrine.api_limits.hub_bytes_per_round_max;
     const served_max = peregrine.api_limits.subscribers_per_round_max;
-    /// Output of so many exchanges leaves while what is known of them lies in the processor's caches.
+    /// Exchanges whose output is sent together, while their state lies in the processor's caches.
     const sent_together = 32;
 
     /// `join_socket` stays the caller's after an error.
@@ -277,7 +277,8 @@ pub const Delivery = struct {
         if (delivery.node.isMet()) delivery.join_ms = join_ms_min;
     }
 
-    /// Hears what the hub has said. `signal`: something may have come.
+    /// Receives what the hub has sent (`signal`: bytes may have come), keeps up the connection and sends to
+    /// it.
     pub fn hear(delivery: *Delivery, signal: bool) void {
         if (delivery.socket < 0 and delivery.subscribers == 0) return;
         if (signal or delivery.has_more) delivery.receive();
@@ -299,7 +300,7 @@ pub const Delivery = struct {
             .readable => |about| if (delivery.subscriberOf(@fromBackingInt(about.user))) |subscriber| {
                 delivery.makeReady(subscriber);
             },
-            .mail => {}, // mailboxes are those of interpreters
+            .mail => {}, // only interpreters get mail
         };
     }
 
@@ -322,7 +323,7 @@ pub const Delivery = struct {
         };
     }
 
-    /// How long the engine may wait.
+    /// The milliseconds that the engine may wait, `wanted_ms` at most; negative: without bound.
     pub fn patience(delivery: *const Delivery, wanted_ms: i32) i32 {
         if (delivery.ready.first != null or delivery.has_more) return 0;
         if (delivery.socket < 0 and delivery.subscribers == 0) return wanted_ms;
@@ -338,9 +339,9 @@ pub const Delivery = struct {
         return std.math.cast(i32, left) orelse wanted_ms;
     }
 
-    // ---- What interpreters say
+    // ---- Wishes of interpreters
 
-    /// Does what the interpreter of an exchange wishes. `number`: of the wish, for its answer.
+    /// Obeys a wish of the interpreter of an exchange. `number`: the wish's, which its answer repeats.
     pub fn obey(
         delivery: *Delivery,
         host: *Host,
@@ -358,7 +359,8 @@ pub const Delivery = struct {
                     error.TooMany, error.OutOfMemory => types.NodeResult.too_many,
                     error.Forbidden => types.NodeResult.forbidden,
                 };
-                // An exchange that reads other topics says that it has heard this, too.
+                // The interpreter of an exchange that reads topics confirms this answer, too: `tell` counts
+                // it.
                 if (Claim.of(exchange) == .subscribed)
                     delivery.tell(Claim.of(exchange).subscribed, number, result, "")
                 else
@@ -425,7 +427,7 @@ pub const Delivery = struct {
         delivery.join();
     }
 
-    /// Each group has a share of the wishes that the hub has yet to answer.
+    /// Makes room for questions to the hub. Each group has a share of the questions that may be open.
     fn makeRoomToAsk(
         delivery: *Delivery,
         account: *const Account,
@@ -469,7 +471,7 @@ pub const Delivery = struct {
         return subscriber;
     }
 
-    /// An exchange reads no more; its claim does not point here any longer.
+    /// Ends a subscriber, to which the claim of its exchange does not point any more.
     pub fn free(delivery: *Delivery, subscriber: *Subscriber) void {
         delivery.node.close(subscriber.mailbox);
         if (subscriber.is_ready) delivery.ready.remove(&subscriber.node);
@@ -479,18 +481,18 @@ pub const Delivery = struct {
         delivery.gpa.destroy(subscriber);
     }
 
-    /// Tells the interpreter, whose answer then comes before further entries. Without interpreter nobody is
-    /// told.
+    /// Tells the interpreter, whose confirmation then comes before further entries (`unheard`). Does nothing
+    /// without interpreter.
     fn tell(delivery: *Delivery, subscriber: *Subscriber, number: u32, code: u32, text: []const u8) void {
-        // An exchange that ends frees its subscriber.
+        // A subscriber never outlives its exchange.
         const exchange = delivery.worker.exchanges.get(subscriber.ticket).?;
         const host = subscriber.host orelse return;
         host.tellTopic(exchange, number, code, text) catch return delivery.worker.abort(exchange);
         subscriber.unheard += 1;
     }
 
-    /// The application has said something about an exchange. A response that is complete reads no topic any
-    /// more: true if it did.
+    /// Called after a command about an exchange: a complete response reads no topic any more. True: it did
+    /// until now.
     pub fn letEnd(delivery: *Delivery, exchange: *Exchange) bool {
         if (!exchange.isEnded()) return false;
         const subscriber = switch (Claim.of(exchange)) {
@@ -503,20 +505,20 @@ pub const Delivery = struct {
         return true;
     }
 
-    /// The interpreter of an exchange has died. True: the exchange goes on without.
+    /// The interpreter of an exchange has died. True: the exchange reads on without it.
     pub fn keep(delivery: *Delivery, exchange: *Exchange) bool {
         const subscriber = switch (Claim.of(exchange)) {
             .subscribed => |subscriber| subscriber,
             else => return false,
         };
         if (subscriber.is_mixed or exchange.isEnded() or delivery.worker.stopping != .no) return false;
-        // Without a topic the connection would wait for ever; a notice that the interpreter has not heard, as
-        // of a reset, would be lost; a subscription that fails later would tell nobody.
+        // Without a topic the connection would wait for ever; a notice that the interpreter has not
+        // confirmed, as of a reset, would be lost; nobody would hear of a subscription that fails later.
         if (exchange.half_closed or subscriber.unheard > 0 or delivery.asks(exchange.ticket)) return false;
         if (delivery.node.readers.any(subscriber.mailbox) == null) return false;
         if (exchange.openWebSocket()) |websocket| {
             if (!websocket.isOpen()) return false;
-            // The WebSocket's next message ends the subscription that the engine alone reads: see `unheard`.
+            // The WebSocket is read again, because its next message has to end it: see `unheard`.
             delivery.worker.setFlow(exchange, .all) catch return false;
         }
         Claim.orphan(exchange, subscriber);
@@ -531,15 +533,16 @@ pub const Delivery = struct {
         return false;
     }
 
-    /// A client has said something to an exchange without interpreter, or has closed its side of an event
-    /// stream: it begins anew, with another interpreter, if it is still there.
+    /// The client of an exchange without interpreter has sent a message, or has closed its side of an event
+    /// stream. The exchange ends, so that a client that is still there connects again, to another
+    /// interpreter.
     pub fn unheard(delivery: *Delivery, exchange: *Exchange) void {
         if (Claim.of(exchange).subscribed.held.unsent() != null) return delivery.sendAsItIs(exchange);
         if (exchange.openWebSocket() == null) return delivery.worker.abort(exchange);
         delivery.worker.closeWebSocket(exchange, close_restart, "") catch {};
     }
 
-    /// RFC 6455 section 7.4.1 and its registry.
+    /// Close codes of IANA's registry (RFC 6455 section 11.7): "Service Restart" and "Try Again Later".
     const close_restart = 1012;
     const close_try_again = 1013;
 
@@ -568,7 +571,7 @@ pub const Delivery = struct {
         return delivery.ready.first != null;
     }
 
-    /// Cuts the clients that keep the oldest frames from being freed, where there is too much of that.
+    /// Cuts the slowest clients if they keep too much memory of old frames from being freed.
     fn cutSlowest(delivery: *Delivery) void {
         const lingering = &delivery.node.readers.lingering;
         if (!lingering.isDue()) return;
@@ -584,7 +587,7 @@ pub const Delivery = struct {
         return frames.is_overdue;
     }
 
-    /// The exchange may be gone after each thing that it was sent.
+    /// Sends entries to an exchange, which each of them may end: so it is found by its ticket again.
     fn serveOne(delivery: *Delivery, ticket: peregrine.Ticket) void {
         while (true) {
             const exchange = delivery.worker.find(ticket) orelse return;
@@ -593,7 +596,7 @@ pub const Delivery = struct {
                 else => return,
             };
             if (subscriber.unheard > 0 or !takesEntries(subscriber, exchange)) return;
-            // For want of memory the reader hears of the next entry.
+            // Without memory the subscriber goes on at the next entry.
             switch (delivery.node.read(subscriber.mailbox) catch return) {
                 .nothing => return,
                 .bytes => |bytes| {
@@ -610,7 +613,7 @@ pub const Delivery = struct {
                 },
                 .reset => |reset| {
                     if (subscriber.held == .awaiting) return delivery.sendAsItIs(exchange);
-                    // Bytes have no place for a mark.
+                    // A response of plain bytes has no form for a notice of the reset.
                     if (reset.as == .bytes) return delivery.worker.abort(exchange);
                     delivery.sendReset(subscriber, exchange, reset.topic, reset.position);
                 },
@@ -625,7 +628,7 @@ pub const Delivery = struct {
         return websocket.isOpen();
     }
 
-    /// After an error the frames are the caller's.
+    /// After an error `frames` stays the caller's.
     fn sendEntries(
         delivery: *Delivery,
         exchange: *Exchange,
@@ -647,7 +650,7 @@ pub const Delivery = struct {
             .text_frames, .binary_frames, .text_deflated, .binary_deflated => {
                 _ = try worker.sendFramed(exchange, held, found.count);
             },
-            .text, .binary => unreachable, // `follow` asks for none
+            .text, .binary => unreachable, // `follow` and `tryToHold` ask for neither
         }
     }
 
@@ -656,8 +659,8 @@ pub const Delivery = struct {
         frames.release();
     }
 
-    /// An event stream's client hears of a reset, and has a position to come back with; a WebSocket's
-    /// application is told, and without one its client begins anew.
+    /// Tells of missing entries: the client of an event stream, with a position to come back with, or the
+    /// application of a WebSocket. A WebSocket without application is closed, so that its client begins anew.
     fn sendReset(
         delivery: *Delivery,
         subscriber: *Subscriber,
@@ -669,7 +672,7 @@ pub const Delivery = struct {
         const id = position.print(&place);
         var buffer: [Position.text_bytes_max + hub.limits.name_bytes_max + 32]u8 = undefined;
         if (exchange.openWebSocket() == null) {
-            // The buffer has room for the longest position and name.
+            // The buffer has room for the longest position and name, here and below.
             const text = std.fmt.bufPrint(
                 &buffer,
                 "id: {s}\nevent: reset\ndata: {s}\n\n",
@@ -680,11 +683,11 @@ pub const Delivery = struct {
             return;
         }
         if (subscriber.host == null) return delivery.unheard(exchange);
-        const text = std.fmt.bufPrint(&buffer, "{s} {s}", .{ id, topic }) catch unreachable; // likewise
+        const text = std.fmt.bufPrint(&buffer, "{s} {s}", .{ id, topic }) catch unreachable;
         delivery.tell(subscriber, 0, types.NodeRead.reset, text);
     }
 
-    /// The client is too far behind, and its application does not want it any more.
+    /// The client is too far behind a topic that was followed with `cut`: tells its interpreter, or ends it.
     fn cut(delivery: *Delivery, subscriber: *Subscriber, exchange: *Exchange) void {
         if (subscriber.host != null) return delivery.tell(subscriber, 0, types.NodeRead.cut, "");
         if (subscriber.held.unsent() != null) return delivery.sendAsItIs(exchange);
@@ -698,8 +701,8 @@ pub const Delivery = struct {
         _ = delivery.worker.end(exchange, &.{}) catch delivery.worker.abort(exchange);
     }
 
-    /// The server stops: streams without interpreter end. (The worker ends WebSockets.) Where another engine
-    /// takes over, held responses end, so that their clients come to that one.
+    /// Ends event streams without interpreter when the server stops; the worker ends WebSockets. Where
+    /// another engine takes over, only held responses end, so that their clients come to that engine.
     fn endOrphans(delivery: *Delivery) void {
         const ends_all = delivery.worker.endsWebSockets();
         if (delivery.ended == .all or delivery.ended == .held and !ends_all) return;
@@ -716,7 +719,7 @@ pub const Delivery = struct {
         };
     }
 
-    // ---- Responses that the engine holds
+    // ---- Held responses
 
     /// Holds a response that its interpreter leaves to the engine.
     pub fn hold(
@@ -732,7 +735,7 @@ pub const Delivery = struct {
             error.OutOfMemory => return delivery.refuse(exchange),
         };
         assert(exchange.isHeard() and exchange.status == 0);
-        // A client that has ended its side may have gone, and the engine could not tell.
+        // A client that has ended its side may be gone without a sign, so its response is sent at once.
         if (delivery.worker.stopping != .no or exchange.half_closed) {
             return delivery.sendWhole(exchange, start);
         }
@@ -750,7 +753,7 @@ pub const Delivery = struct {
         delivery.send();
     }
 
-    /// A topic of a response that exchanges of its group may not read.
+    /// The first topic of a response that exchanges of its group may not read; null: they may read all.
     fn foreignTopic(account: *const Account, wish: *const Hold) ?[]const u8 {
         var topics = wish.topics.iterator();
         return while (topics.next()) |topic| {
@@ -763,7 +766,7 @@ pub const Delivery = struct {
         var buffer: [names_max + 64]u8 = undefined;
         const text = "the mount {s} may not have a response held for the topic {s}";
         const detail = std.fmt.bufPrint(&buffer, text, .{ account.name.slice(), topic }) catch
-            unreachable; // the buffer has room for any of both
+            unreachable; // the buffer has room for the longest names
         delivery.worker.tellRefusalBy(&account.told, exchange.lane, .foreign_topic, 500, detail);
     }
 
@@ -856,7 +859,7 @@ pub const Delivery = struct {
         }
     }
 
-    /// All that is published from now on reaches the client.
+    /// Begins a held stream. Entries that are published from now on reach its client.
     fn begin(delivery: *Delivery, exchange: *Exchange, subscriber: *Subscriber) void {
         const worker = delivery.worker;
         const ticket = exchange.ticket;
@@ -873,8 +876,8 @@ pub const Delivery = struct {
         delivery.makeReady(subscriber);
     }
 
-    /// The response of a subscriber while nothing of it was sent, which the caller owns: the subscriber holds
-    /// none any more.
+    /// Ends the holding of a subscriber's response. Returns the response if nothing of it was sent; the
+    /// caller owns it.
     fn takeResponse(delivery: *Delivery, subscriber: *Subscriber) ?*Response {
         const held = subscriber.held;
         subscriber.held = .no;
@@ -894,7 +897,7 @@ pub const Delivery = struct {
         if (delivery.worker.counting.counters) |counters| counters.publishHeld(delivery.held);
     }
 
-    /// The exchange reads no more, and no host hears of it.
+    /// Ends the subscription of an exchange, of which no host hears any more.
     fn letGo(delivery: *Delivery, exchange: *Exchange) void {
         switch (Claim.release(exchange)) {
             .subscribed => |subscriber| delivery.free(subscriber),
@@ -904,13 +907,13 @@ pub const Delivery = struct {
         exchange.silence();
     }
 
-    /// The response cannot be held.
+    /// Answers with 503, because the response cannot be held.
     fn refuse(delivery: *Delivery, exchange: *Exchange) void {
         delivery.letGo(exchange);
         unanswered.answer(delivery.worker, exchange, 503, "The response cannot be held open now.\n");
     }
 
-    /// The time of a response is over, or it must not wait any longer.
+    /// Sends a held response without an entry: its time is over, or it must not wait any longer.
     fn sendAsItIs(delivery: *Delivery, exchange: *Exchange) void {
         const response = delivery.takeResponse(Claim.of(exchange).subscribed).?;
         defer response.destroy(delivery.gpa);
@@ -927,8 +930,8 @@ pub const Delivery = struct {
         _ = delivery.worker.start(exchange, whole) catch delivery.worker.abort(exchange);
     }
 
-    /// Sends an entry as the content of a response that has waited for it. Its position is the ETag, so that
-    /// the client can ask for what follows.
+    /// Sends an entry as the content of a response that has waited for it. The entry's position is the ETag,
+    /// so that the client can ask for the entries behind it.
     fn sendEntry(
         delivery: *Delivery,
         exchange: *Exchange,
@@ -1000,7 +1003,7 @@ pub const Delivery = struct {
             const due = delivery.awaiting.next(now) orelse return;
             if (now < due.at) continue;
             const response: *Response = @fieldParentPtr("due", due);
-            delivery.sendAsItIs(delivery.worker.exchanges.get(response.ticket).?); // a response ends with it
+            delivery.sendAsItIs(delivery.worker.exchanges.get(response.ticket).?); // it outlives the response
         }
     }
 };

@@ -9,7 +9,7 @@ const io = @import("peregrine").io;
 
 /// Bytes of a depot. Only bytes that were ever used take memory.
 pub const bytes = api_limits.depot_bytes;
-/// Bodies lie at multiples of this.
+/// Bodies begin at multiples of this number of bytes.
 const unit_bytes = api_limits.depot_unit_bytes;
 /// The most bodies at the same time.
 pub const pieces_max = bytes / unit_bytes;
@@ -29,7 +29,7 @@ pub const Depot = struct {
     units: Units = .{},
     /// Units from the first one on that may take memory, whether they are taken or not.
     touched: usize = 0,
-    /// When `rest` first saw more memory than is kept while no unit was taken; null: it did not.
+    /// When `rest` found the depot empty and larger than what is kept, in milliseconds; null: it is in use.
     idle_since: ?u64 = null,
 
     const Home = union(enum) {
@@ -39,10 +39,10 @@ pub const Depot = struct {
         shared: struct { memory: io.sharing.Memory, readable: i32 },
     };
 
-    /// Units that keep their memory while no body needs it: enough for a body that is there all the time.
+    /// Units whose memory is kept while the depot is empty, so that bodies that come one by one find it.
     const kept_units = api_limits.depot_kept_bytes / unit_bytes;
 
-    /// For an application in this process.
+    /// Makes a depot for an application in this process.
     pub fn initOwn(heap: std.mem.Allocator) error{OutOfMemory}!Depot {
         // A page takes physical memory when it is written first, so nothing fills the depot here.
         const memory = pages.rawAlloc(bytes, .fromByteUnits(alignment), @returnAddress()) orelse
@@ -50,7 +50,7 @@ pub const Depot = struct {
         return .{ .heap = heap, .home = .{ .own = @alignCast(memory[0..bytes]) } };
     }
 
-    /// For applications in other processes.
+    /// Makes a depot for applications in other processes.
     pub fn initShared(heap: std.mem.Allocator) io.sharing.Error!Depot {
         const memory, const readable = try io.sharing.Memory.createReadable(bytes);
         return .{ .heap = heap, .home = .{ .shared = .{ .memory = memory, .readable = readable } } };
@@ -83,7 +83,7 @@ pub const Depot = struct {
         return depot.whole();
     }
 
-    /// By which interpreters of other processes map the memory. The depot's to close; null: there are none.
+    /// The descriptor by which other processes map the memory, closed with the depot; null: there is none.
     pub fn descriptor(depot: *const Depot) ?i32 {
         return switch (depot.home) {
             .own => null,
@@ -129,7 +129,7 @@ pub const Depot = struct {
         depot.invariants();
     }
 
-    /// More room for a body where it lies; false: there is none.
+    /// Makes room for more of a body where it lies; false: there is none.
     fn resize(
         context: *anyopaque,
         memory: []u8,
@@ -167,8 +167,8 @@ pub const Depot = struct {
         depot.invariants();
     }
 
-    /// Gives memory back that no body has needed for a while. To be called from time to time. `now` in
-    /// milliseconds. Returns after how long it wants to be called again; null: not before a body comes.
+    /// Gives memory back that no body has needed for `depot_idle_ms`. To be called from time to time. `now`
+    /// in milliseconds. Returns after how many milliseconds to call again; null: not before a body comes.
     pub fn rest(depot: *Depot, now: u64) ?u64 {
         if (depot.touched <= kept_units or depot.units.taken.findFirstSet() != null) {
             depot.idle_since = null;
@@ -187,7 +187,6 @@ pub const Depot = struct {
         return null;
     }
 
-    /// Asserts what always holds.
     pub fn invariants(depot: *const Depot) void {
         assert(depot.touched <= pieces_max);
         if (builtin.is_test) if (depot.units.taken.findLastSet()) |last| assert(last < depot.touched);
@@ -221,7 +220,7 @@ test "bodies lie apart from each other at the lowest place, grow where they lie,
     gpa.free(two.ptr[0 .. 5 * unit_bytes]);
 }
 
-/// QEMU's emulation of a processor takes MADV_REMOVE for a hint, and does nothing.
+/// Whether the kernel frees shared pages: QEMU's emulation of a processor ignores MADV_REMOVE.
 fn kernelFreesShared() !bool {
     if (!io.sharing.is_supported) return false;
     const linux = std.os.linux;

@@ -1,9 +1,9 @@
-//! Events as bytes without pointers, for ring pairs between threads and processes. What decodes points into
-//! the given bytes only.
+//! Events as bytes without pointers, for ring pairs between threads and processes. A decoded event points
+//! into its encoded bytes, the annex and the depot only.
 //!
 //! A head of fixed size; with a request its own head, the spans of its fields, its text, the two addresses,
-//! what is known of its TLS connection (tls_facts.zig); then one run of bytes (a piece of a body, a message,
-//! a reason, a line), or the place of that run in the engine's depot or the ring's annex. Numbers are in the
+//! the facts of its TLS connection (tls_facts.zig); then one run of bytes (a piece of a body, a message, a
+//! reason, a line), or the place of that run in the engine's depot or the ring's annex. Numbers are in the
 //! machine's byte order: both sides run on it.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -28,7 +28,7 @@ const Head = extern struct {
     /// The length of the run of bytes at the end.
     len: u64,
 
-    /// Bits of `flags`: the run of bytes is elsewhere, and its offset there at the end.
+    /// Bits of `flags`: the run of bytes lies there, and its offset stands in its place.
     const in_annex = 1 << 15;
     const in_depot = 1 << 14;
     const elsewhere = in_annex | in_depot;
@@ -44,7 +44,7 @@ comptime {
 /// ring.
 pub const Place = union(enum) { here, follows, annex: u64, depot: u64 };
 
-/// The reader's view of the memory that holds such bytes. One that there is not is empty.
+/// The reader's views of memory beside the ring; empty where there is none.
 pub const Beside = struct {
     annex: annex.View,
     depot: annex.View,
@@ -76,7 +76,7 @@ const RequestHead = extern struct {
     reserved: [3]u8 = @splat(0),
     tls_len: u32,
     route: u32,
-    /// A descriptor keeps its number behind a ring pair between threads. The decoding side owns it then.
+    /// Between threads the number of a descriptor, which the decoding side owns then.
     body_fd: i32,
     complete_us: u64,
 
@@ -111,8 +111,8 @@ fn requestSize(event: *const Event, tls: []const u8) usize {
         std.mem.len(request.local) + 2 + tls.len;
 }
 
-/// Writes an event into `out`, which has exactly as many bytes: `size` or `sizeApart`, or `size` without the
-/// run of bytes at the end. Its `user` stays behind: that is the reader's.
+/// Writes an event into `out`, whose length is exactly `size`, or `sizeApart` (annex, depot), or `size`
+/// without the run of bytes (follows). `user` is left out: the reader has its own.
 pub fn encode(event: *const Event, tls: []const u8, place: Place, out: []u8) void {
     var rest = out;
     const flag: u16, const run = switch (place) {
@@ -172,8 +172,8 @@ pub const DecodeError = error{Malformed};
 /// An event, and what is known of the TLS connection of its request.
 pub const Decoded = struct { event: Event, tls: []const u8 };
 
-/// The event that `bytes` hold. Its slices, and those of `request`, which it refers to if it has one,
-/// point into `bytes`, or into what is beside the ring.
+/// The event that `bytes` hold. Its slices, and those of `request`, which it refers to if it has one, point
+/// into `bytes`, or into memory beside the ring.
 pub fn decode(
     bytes: []align(ring.alignment) const u8,
     beside: Beside,

@@ -12,7 +12,7 @@ const Lone = @import("lone.zig").Lone;
 const Pool = @import("pool.zig").Pool;
 const gpa = platform.gpa;
 
-/// Never moves: sessions point to the limits inside.
+/// Never moves: sessions point to the worker's limits.
 pub const Engine = struct {
     worker: EngineWorker,
     host: Host,
@@ -20,9 +20,9 @@ pub const Engine = struct {
     pool: ?*Pool = null,
     /// The application on another thread, where the engine delivers topics; null: no topics, or a pool.
     lone: ?*Lone = null,
-    /// C has polled: routes, folders and a thread come too late.
+    /// C has polled: no route, folder or thread can be added any more.
     polled: bool = false,
-    /// Null: long bodies lie in the heap.
+    /// Memory for long bodies; null: they lie in the heap.
     depot: ?Depot = null,
     /// The certificates of listeners that speak TLS, each with a reference of the engine's.
     certificates: std.ArrayList(*Certificates) = .empty,
@@ -39,8 +39,8 @@ pub const Engine = struct {
         return engine;
     }
 
-    /// From now on long bodies lie where applications on other threads and in other processes can read them.
-    /// Before the engine's thread runs.
+    /// Puts long bodies from now on where applications on other threads and in other processes can read them.
+    /// To be called before the engine's thread runs.
     pub fn openDepot(engine: *Engine, depot: Depot) *Depot {
         assert(engine.depot == null and engine.worker.pool.long == null);
         engine.depot = depot;
@@ -48,14 +48,14 @@ pub const Engine = struct {
         return &engine.depot.?;
     }
 
-    /// Before the engine's thread runs.
+    /// Undoes `openDepot`. To be called before the engine's thread runs.
     pub fn closeDepot(engine: *Engine) void {
         engine.worker.pool.long = null;
         if (engine.depot) |*depot| depot.deinit();
         engine.depot = null;
     }
 
-    /// When no thread runs the worker any more.
+    /// To be called when no thread runs the worker any more.
     pub fn destroy(engine: *Engine) void {
         assert(engine.pool == null or engine.lone == null);
         assert((engine.host.interpreters == null) == (engine.pool == null and engine.lone == null));

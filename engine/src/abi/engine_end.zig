@@ -35,7 +35,7 @@ pub const Task = struct {
 pub const Peer = struct {
     calls: *const Calls,
 
-    /// The functions of a seat, see there.
+    /// The functions of a seat, described in seat.zig.
     pub const Calls = struct {
         raise: *const fn (peer: *Peer) void,
         hears: *const fn (peer: *Peer, exchange: *peregrine.Exchange) bool,
@@ -66,7 +66,7 @@ pub const Peer = struct {
 
 /// The application at the other end of the ring pair.
 pub const Other = union(enum) {
-    /// On another thread of this process, which waits for events with this.
+    /// On another thread of this process, which waits for events with this wakeup.
     thread: *platform.Wakeup,
     /// An interpreter, one of several, perhaps in another process.
     peer: *Peer,
@@ -90,8 +90,8 @@ pub const EngineEnd = struct {
     depot: ?*Depot = null,
     /// The buffers in the depot that the application may be reading.
     lent: Lent = .{},
-    /// The delivery of topics to an application of this process; null: the engine delivers none, or a seat
-    /// says so.
+    /// The delivery of topics to an application of this process; null: the engine delivers none, or the
+    /// application is an interpreter with a seat.
     delivery: ?*Delivery = null,
     joiner: ring.Joiner,
     /// The memory that a command is copied to before it is looked at.
@@ -105,9 +105,9 @@ pub const EngineEnd = struct {
     large: ?struct { head: []u8, sent: usize } = null,
     /// How far the application had read the ring when WebSockets were last allowed to go on.
     released: u64 = 0,
-    /// See `isHeard`.
+    /// The state of `isHeard`; `until`: the position in the ring that the application has yet to reach.
     hearing: union(enum) { unasked, asked, until: u64 } = .unasked,
-    /// Observations of an application that is at one event, see `heed`.
+    /// Observations that tell how long the application is at one event, see `heed`.
     attention: Attention = .{},
     /// How often the thread has paused since it last heard a command.
     pauses: u8 = 0,
@@ -115,21 +115,22 @@ pub const EngineEnd = struct {
     task: Atomic(?*Task) = .init(null),
     /// The ticket of a request that the application will never answer; 0: none.
     given_up: Atomic(types.Ticket) = .init(0),
-    /// Since when the application handles what its own loop watches, see `application_end.Engine`.
+    /// When the application began to handle events of its own loop, see `application_end.Engine`.
     loop_since: *const Atomic(u64),
-    /// Kept when commands find room again.
+    /// Set when the ring of commands has room again.
     made_room: platform.Latch = .{},
-    /// The application does not keep to the rules: it is heard no more.
+    /// Whether the application has broken the rules: its commands are not read any more.
     broken: Atomic(bool) = .init(false),
 
     const Attention = struct {
-        /// How far the application had read the ring of events when it was last seen to go on, and since
-        /// when it then was in its own loop.
+        /// The position up to which the application had read events when it was last seen to go on, and
+        /// `loop_since` at that time.
         released: u64 = 0,
         loop_since: u64 = 0,
         /// When the application began to work on its present event; null: it works on no event.
         since: ?u64 = null,
-        /// When the kernel's queues were last looked at, and how often in a row somebody waited there.
+        /// When the queues of the listeners were last looked at, and how many looks in a row found
+        /// connections.
         looked_at: u64 = 0,
         waits: u8 = 0,
 
@@ -181,7 +182,7 @@ pub const EngineEnd = struct {
     /// not done are dropped.
     pub fn deinit(end: *EngineEnd) void {
         end.lent.deinit(&end.worker.pool);
-        // The number of a descriptor of another process names no descriptor here.
+        // Commands of another process name descriptors of that process, which are not ours to close.
         if (end.other == .thread) end.dropRest();
         if (end.large) |large| end.gpa.free(large.head);
         end.joiner.deinit();
@@ -190,15 +191,16 @@ pub const EngineEnd = struct {
         end.gpa.free(end.private);
     }
 
-    /// The thread.
+    /// The engine's thread: works in rounds until `stopping`.
     pub fn run(end: *EngineEnd) void {
         while (!end.stopping.load(.acquire)) {
             var more = end.drain();
-            // Interpreters, or readers of topics, may always have more to do.
+            // Only unread commands delay a task: interpreters and readers of topics may always have more to
+            // do.
             if (!more) end.runTask();
             if (end.host.interpreters) |several| more = several.calls.turn(several) or more;
             end.giveUp();
-            // Waiting never fails where there are threads of this kind.
+            // Waiting never fails on systems where the engine can have a thread.
             end.worker.poll(if (more) 0 else -1) catch unreachable;
             end.deliver();
         }
@@ -212,7 +214,8 @@ pub const EngineEnd = struct {
         }
     }
 
-    /// The application's thread does not run any more, so nothing of the request is on its way.
+    /// Answers a request with 504. Its application's thread does not run any more, so no command is on its
+    /// way.
     fn giveUp(end: *EngineEnd) void {
         if (end.given_up.load(.monotonic) == 0) return;
         const ticket = end.given_up.swap(0, .acquire);
@@ -274,10 +277,10 @@ pub const EngineEnd = struct {
         return shorter(wanted_ms, wait_ms);
     }
 
-    /// Leaves accepting to other workers at the same sockets while the application is at one event for too
-    /// long, because it would not come to new requests. If connections wait there all the same, the other
-    /// workers are as busy: then this one accepts, so that requests for the health path are answered. Returns
-    /// how long the worker may wait.
+    /// Leaves accepting to other workers at the same sockets while the application is at one event for longer
+    /// than `accept_yield_ms`, because new requests would wait for it. If connections wait in the queues all
+    /// the same, the other workers are as busy: then this one accepts, so that requests for the health path
+    /// are answered. Returns how long the worker may wait.
     fn heed(end: *EngineEnd, wanted_ms: i32) i32 {
         const most = end.worker.config.accept_yield_ms;
         if (most == 0 or end.other != .thread) return wanted_ms;
@@ -332,7 +335,8 @@ pub const EngineEnd = struct {
     }
 
     /// The worker is awake: the application need not wake it. A connection that has ended the wait is left to
-    /// other workers if the application is in its own loop for too long: nothing has told of that before.
+    /// other workers if the application is in its own loop for too long, which a waiting worker cannot
+    /// notice.
     pub fn waited(end: *EngineEnd) void {
         end.commands.wakes();
         if (end.other == .thread and end.loop_since.load(.monotonic) != 0) _ = end.heed(-1);
@@ -372,8 +376,8 @@ pub const EngineEnd = struct {
         end.letGoOn() catch end.breakOff();
     }
 
-    /// Keeps the buffers of a batch that lie in the depot: the application has its events, and reads them
-    /// there.
+    /// Keeps the buffers of a batch that lie in the depot, because the application reads the content of its
+    /// events there.
     pub fn lend(end: *EngineEnd, batch: *Batch) void {
         const depot = end.depot orelse return;
         var at: usize = batch.buffers.items.len;
@@ -454,7 +458,7 @@ pub const EngineEnd = struct {
         record,
         /// In the depot, where the application reads them.
         depot,
-        /// In the annex, with one copy.
+        /// In the annex, copied once.
         annex,
         /// In several records, as there is no room elsewhere.
         records,
@@ -471,7 +475,7 @@ pub const EngineEnd = struct {
         return if (fits) .record else .records;
     }
 
-    /// Bytes that are fewer are copied into the record: they would take a whole unit of the depot.
+    /// Shorter content is copied into the record: it would take a whole unit of the depot.
     const apart_min = peregrine.api_limits.depot_unit_bytes / 2;
 
     fn hasRoomInAnnex(end: *EngineEnd, len: usize) bool {
@@ -503,7 +507,7 @@ pub const EngineEnd = struct {
         len: usize,
     ) ring.Error!bool {
         if (end.large == null) {
-            // Without memory the next round tries again.
+            // Without memory for the head the next round tries again.
             const head = end.gpa.alloc(u8, len - event.len) catch return false;
             encoded_event.encode(event, tls, .follows, head);
             end.large = .{ .head = head, .sent = 0 };
@@ -531,10 +535,10 @@ pub const EngineEnd = struct {
         return true;
     }
 
-    /// The event is in the ring, and the application cannot see it yet.
+    /// Called for an event that is in the ring, and that the application cannot see yet.
     fn notePlace(end: *EngineEnd, event: *const types.Event) void {
         trace.passing(.engine_ring, event, 0);
-        // The application has the file of a request's body from now on; behind a socket a copy of it.
+        // The application owns the file of a request's body from now on. Behind a socket it has a copy.
         if (end.other == .thread) if (event.request) |request| {
             @constCast(request).body_fd = -1;
         };
@@ -543,7 +547,7 @@ pub const EngineEnd = struct {
 
     // ---- Commands
 
-    /// Does what the application has said. True: there is more.
+    /// Obeys commands in the ring, `round_commands` at most. True: there are more.
     pub fn drain(end: *EngineEnd) bool {
         if (end.broken.load(.monotonic)) return false;
         var left: usize = round_commands;
@@ -569,14 +573,14 @@ pub const EngineEnd = struct {
         return more;
     }
 
-    /// Does what the application has said until now, however much more it says meanwhile.
+    /// Obeys all commands that are in the ring now, however many come meanwhile.
     pub fn drainAll(end: *EngineEnd) void {
         const position = end.commands.written();
         while (end.drain() and end.commands.at < position) {}
     }
 
     fn refuse(end: *EngineEnd, err: error{ Malformed, OutOfMemory }) bool {
-        // For a failure of another process the pool writes a line.
+        // About an interpreter that breaks the rules the pool writes a line.
         if (end.other == .thread) {
             var buffer: [160]u8 = undefined;
             const text = "The engine cuts its connections: a command of its application cannot be read ({t})";
@@ -586,7 +590,7 @@ pub const EngineEnd = struct {
         return false;
     }
 
-    /// The ring has something that is no command: nothing is read from it any more.
+    /// Reads nothing more from the ring of an application that breaks the rules.
     pub fn breakOff(end: *EngineEnd) void {
         end.broken.store(true, .release);
         switch (end.other) {
@@ -613,7 +617,7 @@ pub const EngineEnd = struct {
             try end.take(&said);
         }
         if (message.len == spoken.release.len) return;
-        // Only the head of content is looked at twice, and another thread does not change it.
+        // A thread's content is not copied: only its head is read twice, and the thread does not change it.
         const is_ours = end.other == .thread and spoken.isContent(message);
         var bytes = message;
         if (shared and !is_ours) {
@@ -653,7 +657,7 @@ pub const EngineEnd = struct {
         switch (said.command) {
             .file => |*file| {
                 const length = file.length orelse return error.Malformed;
-                // No file reaches further: sums with numbers up to here cannot overflow.
+                // No file is longer, so sums of offsets and lengths below that cannot overflow.
                 if (file.offset +| length > std.math.maxInt(i64)) return error.Malformed;
                 file.fd = try peer.descriptor();
             },
@@ -697,7 +701,7 @@ pub const EngineEnd = struct {
         if (said.command == .hold) {
             trace.said(.engine_ring, said.ticket, &said.command, 0);
             const exchange = end.worker.exchanges.get(ticket) orelse return;
-            // The engine has answered it meanwhile.
+            // The engine has answered the request meanwhile.
             if (!exchange.isHeard() or exchange.status != 0) return;
             try delivery.hold(end.host, &delivery.lone_account, exchange, said.command.hold);
             return end.link.slots.end(said.ticket);
@@ -746,7 +750,7 @@ pub const EngineEnd = struct {
         else switch (said.command) {
             .file => end.writeFile(exchange, &said.command),
             .relay => relay: {
-                // Without a relay the application reads the end of its stream, and answers or does not.
+                // If there can be no relay, the application reads the end of its socket, and may answer.
                 _ = worker.applyTo(exchange, said.command) catch dropDescriptor(&said.command);
                 break :relay peregrine.Outcome.accepted;
             },
@@ -767,7 +771,7 @@ pub const EngineEnd = struct {
         if (said.awaits) end.answerWait(said, outcome, left);
     }
 
-    /// Content of a command that lies in the annex, and stays there until it was sent; null: there is none.
+    /// Borrows a command's content that lies in the annex, until it was sent; null: there is none.
     fn borrow(end: *EngineEnd, command: *const peregrine.Command) ?peregrine.Held {
         return switch (command.*) {
             .start => |start| end.borrowed.borrow(start.body),
@@ -811,7 +815,7 @@ pub const EngineEnd = struct {
         }
     }
 
-    /// Sends a file, which the application's end has opened for the engine, and seen how long it is.
+    /// Sends a range of a file, which the application's end has opened for the engine and measured.
     fn writeFile(
         end: *EngineEnd,
         exchange: *peregrine.Exchange,
@@ -819,8 +823,8 @@ pub const EngineEnd = struct {
     ) EngineWorker.CommandError!peregrine.Outcome {
         const file = command.file;
         if (file.fd < 0) return error.DescriptorsExhausted;
-        // To read from a pipe or a socket could make the engine wait. To ask for the size could, too, where
-        // storage is slow: there the thread that reads the file finds out.
+        // `size` refuses pipes and sockets, which would make the engine wait when it reads. On slow storage
+        // `size` could wait itself: there the thread that reads the file finds out.
         if (end.other == .peer and !file.is_slow) _ = try io.file.size(file.fd);
         trace.command(exchange, command.*);
         return end.worker.write(exchange, .{ .file = .{
@@ -841,8 +845,7 @@ pub const EngineEnd = struct {
         if (fd >= 0) io.file.close(fd);
     }
 
-    /// Makes the event that the application waits for, where the worker has nothing to wait for and makes
-    /// none.
+    /// Makes the event that the application waits for, if the worker makes none because no output waits.
     fn answerWait(
         end: *EngineEnd,
         said: *const spoken.Spoken,
@@ -855,8 +858,7 @@ pub const EngineEnd = struct {
             .accepted => {
                 const exchange = left orelse return;
                 if (said.command == .flush) return end.host.flushed(end.worker, exchange);
-                // Neither output that is with the kernel already moves, nor a head that is kept: no later
-                // event would come.
+                // Output that is with the kernel already, and a head that is kept, cause no later event.
                 if (exchange.keepsHead() or !exchange.awaitsRoom(end.worker.config.write_low_bytes)) {
                     return end.host.drained(end.worker, exchange);
                 }

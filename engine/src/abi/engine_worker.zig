@@ -1,4 +1,4 @@
-//! The worker that answers through the C API. The only file that joins `Host` and what it is a host of.
+//! The worker that answers through the C API. Only this file ties the worker to its `Host`.
 const peregrine = @import("peregrine");
 const platform = @import("platform");
 const Host = @import("host.zig").Host;

@@ -101,7 +101,7 @@ pub fn setErrno(errno: std.c.E) void {
     std.c._errno().* = @backingInt(errno);
 }
 
-/// errno for the errors of the io room that have one; EIO for the rest.
+/// Leaves the errno of an error of io; EIO for errors that have none.
 pub fn setErrnoOf(err: anyerror) void {
     setErrno(switch (err) {
         error.OutOfMemory, error.SystemResources => .NOMEM,

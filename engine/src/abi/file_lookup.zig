@@ -1,5 +1,5 @@
-//! The answer that a request for a file would get, for C to give in its own words: files of an application,
-//! or a file that it names in place of a body. Nothing is sent here, and no worker is needed.
+//! The answer to a request for a file (status, fields, ranges), which C sends in its own way: a file of an
+//! application's folder, or one that it names in place of a body. No worker is needed.
 //! Does not know: who asks, and what becomes of the answer.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -72,7 +72,7 @@ const Lookup = struct {
         gpa.destroy(lookup);
     }
 
-    /// A request as it would have come.
+    /// The head of a request that asks the question.
     fn headOf(
         arena: std.mem.Allocator,
         question: *const types.FileQuestion,
@@ -138,7 +138,7 @@ const Lookup = struct {
                 response.body = .none;
             },
             .parts => |*several| {
-                // Room for all before the first is taken apart: the descriptor is in one place or the other.
+                // Makes all room before it takes the first piece, so that no error loses the descriptor.
                 try parts.ensureTotalCapacity(arena, 2 * types.FileAnswer.parts_max + 1);
                 var slices: [1][]const u8 = undefined;
                 while (true) switch (several.chain.front(&slices)) {

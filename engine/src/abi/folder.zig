@@ -1,10 +1,10 @@
-//! A folder whose files the engine answers with. The list of folders holds it, and threads that look into it.
+//! A folder whose files the engine answers with.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const DirServer = peregrine.util.DirServer;
 
-/// A folder. Threads that are stuck in it may outlive its other holders.
+/// Held by the list of asides and by threads that look into it, which may be stuck there for ever.
 pub const Folder = struct {
     references: std.atomic.Value(u32) = .init(1),
     texts: std.heap.ArenaAllocator,
@@ -39,13 +39,13 @@ pub const Folder = struct {
         return folder;
     }
 
-    /// The folder has one holder more.
+    /// Adds a holder.
     pub fn retain(folder: *Folder) void {
         const before = folder.references.fetchAdd(1, .monotonic);
         assert(before > 0);
     }
 
-    /// The folder has one holder less. Any thread may call this.
+    /// Removes a holder; the last one frees the folder. Any thread may call this.
     pub fn release(folder: *Folder) void {
         const before = folder.references.fetchSub(1, .acq_rel);
         assert(before > 0);

@@ -19,20 +19,20 @@ const gpa = platform.gpa;
 /// An engine that runs when C polls, in C's thread.
 pub const Here = struct {
     engine: *Engine,
-    /// The place of the field that a command was last refused for.
+    /// The index of the field for which a command was last refused.
     bad_field: usize = 0,
-    /// C is handling events and will poll again before it waits: no need to make the descriptor readable for
-    /// what it does meanwhile.
+    /// C is handling events and will poll again before it waits, so the descriptor need not become readable
+    /// because of commands that C gives meanwhile.
     busy: bool = false,
-    /// The descriptor that C's own loop watches, if that loop waits in the engine: nobody needs the engine's
-    /// descriptor then.
+    /// The descriptor that C's own loop watches, if that loop waits in the engine: the engine's own
+    /// descriptor need not become readable then.
     host_loop: ?c_int = null,
 
-    /// Does what a command says, and flushes if the flags ask for it; the code for its outcome.
+    /// Obeys a command, and flushes if the flags ask for it; returns the code of its outcome.
     inline fn answer(here: *Here, ticket: types.Ticket, command: peregrine.Command, flags: u32) c_int {
         const worker = &here.engine.worker;
-        // Deadlines begin with what C does. While it handles events the round has just been; otherwise that
-        // may be long ago.
+        // A command may begin deadlines. The clock is right while C handles the events of a round; at other
+        // times the last round may be long ago.
         if (!here.busy) worker.clock.goOn(worker.io.now());
         const name: peregrine.Ticket = @fromBackingInt(ticket);
         const exchange = worker.commanded(name, command) orelse return Code.gone;
@@ -44,9 +44,9 @@ pub const Here = struct {
             if (worker.find(name)) |same| worker.sendNow(same);
             if (worker.find(name)) |same| worker.sendStream(same);
         }
-        // C answers a whole batch before it polls again.
+        // C may answer a whole batch before it polls again.
         if (worker.hasGrown()) worker.attendMemory();
-        // Output that waits for the next poll must not wait for the next event.
+        // Output that the next poll sends must not wait until an event causes that poll.
         here.arm();
         return outcomeCode(outcome);
     }
@@ -62,7 +62,7 @@ pub const Here = struct {
     pub fn arm(here: *Here) void {
         if (here.busy or here.host_loop != null) return;
         assert(here.engine.host.link == null);
-        // Without descriptors for a timer the host is woken at once: busy, but nothing is late.
+        // Without descriptors for a timer C is woken at once: busy, but nothing is late.
         here.engine.worker.armAlarm() catch here.engine.worker.io.wake();
     }
 };
@@ -87,8 +87,8 @@ pub const Handle = struct {
 
     /// The place of the engine.
     pub const Home = union(enum) {
-        /// The engine runs in C's thread. Other threads ask where the engine is (`wake`), and must find
-        /// nothing here that C's thread writes: so it lies elsewhere.
+        /// The engine runs in C's thread. Other threads read this union (`wake`), so the state that C's
+        /// thread writes lies behind a pointer.
         here: *Here,
         /// The engine runs in a thread of its own, behind a ring pair.
         thread: *RingPair,
@@ -106,14 +106,14 @@ pub const Handle = struct {
         gone,
     };
 
-    /// A handle of this process.
+    /// Makes a handle that belongs to this process.
     pub fn create(home: Home) error{OutOfMemory}!*Handle {
         const handle = try gpa.create(Handle);
         handle.* = .{ .forks = fork.count(), .home = home };
         return handle;
     }
 
-    /// Frees the handle with its engine, or leaves that.
+    /// Frees the handle with its engine; an interpreter leaves its engine.
     pub fn destroy(handle: *Handle) void {
         switch (handle.place()) {
             .here => |here| {
@@ -173,7 +173,7 @@ pub const Handle = struct {
         }
     }
 
-    /// The engine that is C's own; null: it is another's, or in another process.
+    /// The engine that C owns; null: C runs one of its interpreters, or this process was forked.
     pub fn ownEngine(handle: *Handle) ?*Engine {
         return switch (handle.place()) {
             .here => |here| here.engine,
@@ -216,7 +216,7 @@ pub const Handle = struct {
         };
     }
 
-    /// Does what a command says, and flushes if the flags ask for it; the code for its outcome.
+    /// Obeys a command, and flushes if the flags ask for it; returns the code of its outcome.
     pub inline fn answer(
         handle: *Handle,
         ticket: types.Ticket,
@@ -229,7 +229,7 @@ pub const Handle = struct {
             .joined => |interpreter| &interpreter.end,
             .gone => return Code.gone,
         };
-        // A copy of its own: otherwise every command would have to be put together in memory.
+        // Only the copy has an address; otherwise every command, also of `here`, would be built in memory.
         const copy = command;
         return application.answer(ticket, &copy, flags);
     }
@@ -238,7 +238,7 @@ pub const Handle = struct {
         return handle.answer(ticket, command, 0);
     }
 
-    /// Does what a command says, whose output leaves now.
+    /// Obeys a command, and sends its output now.
     pub fn applyNow(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) c_int {
         const code = handle.apply(ticket, command);
         if (code >= 0) switch (handle.place()) {
@@ -248,7 +248,7 @@ pub const Handle = struct {
         return code;
     }
 
-    /// Calls a function that touches C's own engine, where that may be touched, and waits for it.
+    /// Calls a function on the thread that may touch C's own engine, and waits for its result.
     pub fn call(
         handle: *Handle,
         comptime function: anytype,
@@ -257,7 +257,7 @@ pub const Handle = struct {
         return switch (handle.home) {
             .here => @call(.auto, function, arguments),
             .thread => |pair| pair.call(function, arguments),
-            .joined => unreachable, // the engine is another's
+            .joined => unreachable, // C owns no engine
         };
     }
 };

@@ -2,7 +2,7 @@
 const hub = @import("hub");
 const types = @import("types.zig");
 
-/// The hub's limits with these, as far as they are given and in their ranges.
+/// The hub's limits; limits that C gives (not 0) replace defaults, and are put into their ranges.
 pub fn limited(given: *const types.History) hub.Config {
     const rules = hub.Config.rules;
     var config: hub.Config = .{};

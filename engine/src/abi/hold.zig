@@ -27,13 +27,13 @@ pub const Hold = struct {
         response,
     };
 
-    /// How a stream gets entries.
+    /// The form in which a stream gets entries.
     pub const As = enum(u8) { events, bytes };
 
     pub const Topic = struct {
         name: []const u8,
         as: As,
-        /// A position, as the client has it: any text.
+        /// The position from which the client reads on, as the client says: any text.
         since: []const u8 = "",
     };
 
@@ -94,7 +94,7 @@ pub const Hold = struct {
             }
         };
 
-        /// The topics at the front of `bytes`, of which no two have the same name.
+        /// Checks that `bytes` are `count` topics, of which no two have the same name.
         fn check(count: u8, bytes: []const u8) error{Malformed}!Topics {
             if (count == 0 or count > topics_max) return error.Malformed;
             var names: [topics_max][]const u8 = undefined;
@@ -154,7 +154,7 @@ pub const Hold = struct {
         rest.* = rest.*[bytes.len..];
     }
 
-    /// The wish in `bytes`, into which its texts point. Of `start` nothing is checked but the length.
+    /// The wish in `bytes`, into which its texts point. Of `start` only the length is checked.
     pub fn decode(bytes: []const u8) error{Malformed}!Hold {
         if (bytes.len < @sizeOf(Head)) return error.Malformed;
         const head = std.mem.bytesToValue(Head, bytes[0..@sizeOf(Head)]);

@@ -1,4 +1,4 @@
-//! The C API's host: makes an event of a batch of each call by the worker.
+//! The C API's host: turns each call by the worker into an event of a batch.
 //! Does not know: who reads the batch, and what an answer looks like.
 const builtin = @import("builtin");
 const std = @import("std");
@@ -13,7 +13,7 @@ const tls_facts = @import("tls_facts.zig");
 const types = @import("types.zig");
 const Exchange = peregrine.Exchange;
 
-/// The place of events about an exchange.
+/// The receiver of events about an exchange.
 pub const Hearer = union(enum) {
     /// No interpreter hears of the exchange.
     nobody,
@@ -27,7 +27,7 @@ pub const Hearer = union(enum) {
 pub const Interpreters = struct {
     calls: *const Calls,
 
-    /// The functions of a pool, see there.
+    /// The functions of a pool, described in pool.zig.
     pub const Calls = struct {
         turn: *const fn (several: *Interpreters) bool,
         /// Null: the host makes the events of requests.
@@ -50,7 +50,7 @@ pub const Interpreters = struct {
 
 /// The host of a worker that C polls. Its calls are described in server/worker.zig.
 pub const Host = struct {
-    /// The demand of requests that no route of C's matches, then all demands that there are.
+    /// The demand of requests that match no route, then all demands that there are.
     pub const demand: peregrine.Demand = .pull;
     pub const demands = [_]peregrine.Demand{ demand, .{ .pace = .pull, .body = .whole } };
 
@@ -68,9 +68,9 @@ pub const Host = struct {
     interpreters: ?*Interpreters = null,
     /// The buffer that the next piece of a long body is received to.
     space: ?peregrine.Pool.Buffer = null,
-    /// Ends of exchanges that were given up for want of memory while C reads a batch.
+    /// Last events of exchanges that were given up for want of memory while C reads a batch.
     shed: std.ArrayList(types.Event) = .empty,
-    /// Events of ends that C has yet to be told of: one for each exchange, and the worker's own. Both batches
+    /// Last events that are still to come: one of each exchange, and `stopped` of the worker. Both batches
     /// have room for that many.
     ends: usize = 1,
 
@@ -92,7 +92,7 @@ pub const Host = struct {
         host.asides.deinit();
     }
 
-    /// `pool`: of the worker, which must be there still.
+    /// `pool`: the worker's, which must still exist.
     pub fn deinit(host: *Host, pool: *peregrine.Pool) void {
         host.dropSpace(pool);
         host.shed.deinit(host.batches[0].gpa);
@@ -178,15 +178,15 @@ pub const Host = struct {
         };
     }
 
-    /// For how many milliseconds the worker, which asks before each wait, may wait if it wants to wait for
-    /// `wanted_ms` (-1: without bound).
+    /// The milliseconds that the worker may wait, if it wants to wait for `wanted_ms` (-1: without bound).
+    /// Asked before each wait.
     pub fn patience(host: *Host, wanted_ms: i32) i32 {
         const link = host.link orelse return wanted_ms;
         const ms = link.calls.patience(link, wanted_ms);
         return if (host.interpreters) |several| several.calls.patience(several, ms) else ms;
     }
 
-    /// The worker has waited for events: tells the ends of the channels.
+    /// The worker has waited for events: tells the ring pairs.
     pub fn waited(host: *Host) void {
         if (host.link) |link| link.calls.waited(link);
         if (host.interpreters) |several| several.calls.waited(several);
@@ -223,7 +223,7 @@ pub const Host = struct {
         return link.calls.owesMessages(link, @backingInt(exchange.ticket));
     }
 
-    /// When the application began to work on a request; 0: it has not, or does not tell.
+    /// When the application began to work on a request, in microseconds; 0: it has not, or does not tell.
     pub fn takenAt(host: *Host, exchange: *const Exchange) u64 {
         const own = host.of(exchange) orelse return 0;
         const link = own.link orelse return exchange.taken_us;
@@ -257,7 +257,7 @@ pub const Host = struct {
         host.routes.choose(exchange, head);
     }
 
-    /// Becomes PEREGRINE_REQUEST.
+    /// Makes the event PEREGRINE_REQUEST.
     pub fn request(host: *Host, worker: anytype, exchange: *Exchange, head: *const peregrine.Head) void {
         if (host.asides.answer(host, worker, exchange, head)) return;
         host.announce(worker, exchange, head);
@@ -285,7 +285,7 @@ pub const Host = struct {
         host.invariants();
     }
 
-    /// Answers a request that there is no memory to tell C of.
+    /// Answers a request with 503, because there is no memory for its event.
     fn turnAway(worker: anytype, exchange: *Exchange) void {
         assert(exchange.status == 0);
         exchange.silence();
@@ -298,7 +298,7 @@ pub const Host = struct {
         }) catch worker.abort(exchange);
     }
 
-    /// Ends an exchange that there is no memory for an event of. C hears of the end.
+    /// Ends an exchange, because there is no memory for one of its events. C hears of the end.
     fn giveUp(host: *Host, worker: anytype, exchange: *Exchange) void {
         host.aborted(worker, exchange, .server_error);
         worker.abort(exchange);
@@ -343,7 +343,7 @@ pub const Host = struct {
         Batch.keepFacts(kept, try tls_facts.encode(arena, &info));
     }
 
-    /// Becomes PEREGRINE_BODY, together with the pieces before it.
+    /// Makes the event PEREGRINE_BODY, or adds the bytes to the last one.
     pub fn body(host: *Host, worker: anytype, exchange: *Exchange, bytes: []const u8) void {
         const place = host.placeOf(exchange) orelse return;
         const event = bodyEvent(place, exchange) catch return host.giveUp(worker, exchange);
@@ -355,8 +355,8 @@ pub const Host = struct {
         place.batch.extend(event, bytes) catch host.giveUp(worker, exchange);
     }
 
-    /// A buffer for the next piece of a long body alone, so that C may keep its memory. Behind a ring pair
-    /// the bytes would be copied all the same.
+    /// A buffer for the next piece of a long body alone, so that C may keep its memory. Null behind a ring
+    /// pair, where the bytes are copied all the same.
     pub fn bodySpace(host: *Host, worker: anytype, exchange: *Exchange, most: usize) ?[]u8 {
         if (host.link != null) return null;
         const batch = host.filling();
@@ -384,14 +384,14 @@ pub const Host = struct {
         local: []const u8,
     ) error{OutOfMemory}!void {
         const place = host.placeOf(exchange) orelse return;
-        // The client was told of with the request.
+        // The event of the request has told of the client.
         const kept = try place.batch.keepHead(head, exchange, &.nobody, local);
         const event = try place.batch.add(eventOf(.body, exchange), place.reserved);
         event.request = kept;
         event.flags |= types.EventFlag.trailers;
     }
 
-    /// Marks the last PEREGRINE_BODY.
+    /// Marks the last event PEREGRINE_BODY of a request.
     pub fn bodyEnd(host: *Host, worker: anytype, exchange: *Exchange) void {
         const place = host.placeOf(exchange) orelse return;
         const event = bodyEvent(place, exchange) catch return host.giveUp(worker, exchange);
@@ -416,7 +416,7 @@ pub const Host = struct {
         return place.batch.add(eventOf(.body, exchange), place.reserved);
     }
 
-    /// Becomes PEREGRINE_DRAINED.
+    /// Makes the event PEREGRINE_DRAINED.
     pub fn drained(host: *Host, worker: anytype, exchange: *Exchange) void {
         if (host.interpreters) |several| several.calls.drained(exchange);
         _ = host.tell(.drained, exchange) catch host.giveUp(worker, exchange);
@@ -427,7 +427,7 @@ pub const Host = struct {
         _ = host.tell(.flushed, exchange) catch host.giveUp(worker, exchange);
     }
 
-    /// Becomes PEREGRINE_TOPIC: tells of a topic that an exchange reads.
+    /// Makes the event PEREGRINE_TOPIC, which tells of a topic that an exchange reads.
     pub fn tellTopic(
         host: *Host,
         exchange: *const Exchange,
@@ -443,14 +443,14 @@ pub const Host = struct {
         event.len = copy.len;
     }
 
-    /// Becomes PEREGRINE_FINISHED.
+    /// Makes the event PEREGRINE_FINISHED.
     pub fn finished(host: *Host, _: anytype, exchange: *Exchange) void {
         assert(exchange.isHeard() and exchange.isEnded());
         const own = host.of(exchange) orelse return;
         own.tellEnd(eventOf(.finished, exchange));
     }
 
-    /// Becomes PEREGRINE_ABORTED.
+    /// Makes the event PEREGRINE_ABORTED.
     pub fn aborted(host: *Host, worker: anytype, exchange: *Exchange, reason: peregrine.Reason) void {
         var event = eventOf(.aborted, exchange);
         event.code = @backingInt(reason);
@@ -466,7 +466,7 @@ pub const Host = struct {
         if (host.interpreters) |several| several.calls.release(several, exchange);
     }
 
-    /// Becomes PEREGRINE_MESSAGE.
+    /// Makes the event PEREGRINE_MESSAGE.
     pub fn message(
         host: *Host,
         worker: anytype,
@@ -518,7 +518,7 @@ pub const Host = struct {
         if (worker.memory.sheds) own.tellShed(event);
     }
 
-    /// Becomes PEREGRINE_HALF_CLOSED.
+    /// Makes the event PEREGRINE_HALF_CLOSED.
     pub fn halfClosed(host: *Host, worker: anytype, exchange: *Exchange) void {
         assert(exchange.half_closed);
         const own = host.of(exchange) orelse {
@@ -552,12 +552,12 @@ pub const Host = struct {
 
     extern "c" fn malloc_trim(pad: usize) c_int;
 
-    /// Becomes PEREGRINE_STOPPED.
+    /// Makes the event PEREGRINE_STOPPED.
     pub fn stopped(host: *Host, _: anytype) void {
         host.tellEnd(.{ .kind = .stopped });
     }
 
-    /// Becomes PEREGRINE_NOTICE.
+    /// Makes the event PEREGRINE_NOTICE.
     pub fn notice(host: *Host, _: anytype, about: ?*Exchange, level: peregrine.Level, text: []const u8) void {
         // The event brings no `user`: C may have freed its exchange by the time that it reads this.
         const ticket = if (about) |exchange| @backingInt(exchange.ticket) else 0;
@@ -569,7 +569,7 @@ pub const Host = struct {
                 .{ exchange.lane.requestName(), host.reading().lineOf(ticket), text },
             )
         else
-            arena.dupe(u8, text)) catch return; // a log line, not an answer
+            arena.dupe(u8, text)) catch return; // a log line may be lost
         host.addText(.{
             .kind = .notice,
             .code = @backingInt(level),
@@ -579,9 +579,9 @@ pub const Host = struct {
         });
     }
 
-    /// Becomes PEREGRINE_LINES.
+    /// Makes the event PEREGRINE_LINES.
     pub fn lines(host: *Host, _: anytype, text: []const u8) void {
-        const copy = host.filling().keep(text) catch return; // log lines, not answers
+        const copy = host.filling().keep(text) catch return; // log lines may be lost
         host.addText(.{ .kind = .lines, .bytes = copy.ptr, .len = copy.len });
     }
 
@@ -620,8 +620,7 @@ pub const Host = struct {
     /// The next end that `tellShed` has noted. It is among the events of the next poll, too.
     pub fn nextShed(host: *Host) ?types.Event {
         const event = host.shed.pop() orelse return null;
-        // C may free its exchange when it has heard of this end, so the events of the next poll must not name
-        // that.
+        // C may free its exchange when it has heard of this end, so events of the next poll must not name it.
         for (host.filling().events.items) |*later| {
             if (later.ticket == event.ticket) later.user = null;
         }

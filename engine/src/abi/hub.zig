@@ -1,6 +1,6 @@
 //! The hub's thread: nodes come through the join socket, and speak over the socket that each of them sends
-//! there. With Redis it has two connections to that, too.
-//! Does not know: what they say.
+//! there. With Redis the thread has two connections to Redis, too.
+//! Does not know: what nodes and Redis say.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const hub = @import("hub");
@@ -22,7 +22,7 @@ const limits = hub.limits;
 
 const stand_by_ms = peregrine.api_limits.hub_stand_by_ms;
 
-/// `peregrine_hub`
+/// The `peregrine_hub` of C.
 pub const Hub = struct {
     broker: Broker,
     join_socket: i32,
@@ -39,11 +39,11 @@ pub const Hub = struct {
     /// The socket of each node of the broker's; -1: there is none.
     sockets: std.ArrayList(i32) = .empty,
     polls: std.ArrayList(polling.Poll) = .empty,
-    /// Null: the hub is by itself.
+    /// Redis, with which other machines share topics; null: there is none.
     redis: ?*Redis,
     trust: redis_trust.Trust = .{},
     lines: [2]redis_line.Line,
-    /// As `peregrine_hub_trouble` tells.
+    /// The text of `peregrine_hub_trouble`.
     trouble: std.atomic.Value(?[*:0]const u8) = .init(null),
     /// Nodes that could not join, because the process has no descriptor left for them.
     lacked: std.atomic.Value(u32) = .init(0),
@@ -52,8 +52,8 @@ pub const Hub = struct {
 
     pub const Error = error{ OutOfMemory, CannotStartThread, NoDescriptors, NoAddress, BadPrefix };
 
-    /// Starts it. The descriptors stay the caller's, and must be open until `stop`. `address`: of Redis;
-    /// empty: there is none. `prefixes`: of the topics that nodes will be confined to, with spaces between.
+    /// Starts the thread. The descriptors stay the caller's, and must be open until `stop`. `address`: the
+    /// URL of Redis, or "". `prefixes`: those of topics to which nodes will be confined, separated by blanks.
     pub fn start(
         join_socket: i32,
         lock: i32,
@@ -89,7 +89,7 @@ pub const Hub = struct {
         return self;
     }
 
-    /// Nodes of the first share may wait in the join socket already: they get no room of these.
+    /// Makes the shares before any node joins: nodes of the first share, which may wait, get no room of them.
     fn shareAmong(self: *Hub, prefixes: []const u8) error{ OutOfMemory, BadPrefix }!void {
         var each = std.mem.tokenizeScalar(u8, prefixes, ' ');
         while (each.next()) |prefix| {
@@ -133,7 +133,7 @@ pub const Hub = struct {
             if (self.stops.load(.acquire)) return;
         }
         self.inherit();
-        // For want of memory it waits: nodes are cut, and give theirs back.
+        // A round fails for want of memory: the thread waits, and tries again.
         while (!self.stops.load(.acquire)) self.round() catch self.wakeup.wait(stand_by_ms);
         self.leave();
     }
@@ -145,13 +145,13 @@ pub const Hub = struct {
         defer gpa.free(bytes);
         const now_ms = io.micros() / 1000;
         self.broker.tick(now_ms);
-        // Without them there are new epochs, and readers get a reset.
+        // Without histories topics have new epochs, and readers get a reset.
         hub.histories.read(&self.broker.topics, bytes) catch return;
         self.broker.tick(now_ms);
     }
 
-    /// The bytes of a file, which is empty from then on: they are good for one hub, and the next one is to
-    /// find none if this one dies of them. Null: there are none, or more than a hub leaves.
+    /// The bytes of a file, which is empty afterwards: if this hub dies of them, the next hub must not find
+    /// them. Null: there are none, or more than a hub leaves.
     fn taken(fd: i32) ?[]u8 {
         const size = io.file.size(fd) catch return null;
         if (size == 0) return null;
@@ -178,7 +178,7 @@ pub const Hub = struct {
         return bytes;
     }
 
-    /// Answers what nodes have said, so that all that was published is in the histories, and leaves them.
+    /// Reads what nodes have published, answers, and leaves the histories in the file for the next hub.
     fn leave(self: *Hub) void {
         if (self.lock < 0 or self.redis != null) return;
         for (self.sockets.items, 0..) |socket, index| {
@@ -191,10 +191,10 @@ pub const Hub = struct {
         sharing.replaceContent(self.lock, bytes.items) catch {};
     }
 
-    /// Milliseconds after which old entries of topics go, where nothing else happens.
+    /// The most milliseconds between two rounds, so that old entries of topics go.
     const tick_ms = 1000;
 
-    /// The places in `polls` of what is no node.
+    /// Indices in `polls`: the wakeup, the join socket, two connections to Redis, then the nodes.
     const at_wakeup = 0;
     const at_join = 1;
     const at_lines = 2;
@@ -227,7 +227,7 @@ pub const Hub = struct {
         }
     }
 
-    /// Milliseconds until something is due.
+    /// Milliseconds until a deadline, `tick_ms` at most.
     fn patience(self: *const Hub) i32 {
         var due: u64 = self.broker.rolls.deadline() orelse std.math.maxInt(u64);
         if (self.redis) |redis| {
@@ -246,7 +246,7 @@ pub const Hub = struct {
         self.foreign.store(redis.publisher.foreign, .monotonic);
     }
 
-    /// The nodes that ask to join.
+    /// Takes nodes that ask to join.
     fn admit(self: *Hub) void {
         var bytes: [1 + limits.name_bytes_max]u8 = undefined;
         var fds: [1]i32 = undefined;
@@ -268,11 +268,11 @@ pub const Hub = struct {
         };
     }
 
-    /// Nodes that join in one round, so that they do not keep the others waiting.
+    /// The most nodes that join in one round, so that they do not keep other nodes waiting.
     const admitted_max = 256;
 
-    /// `prefix`: of the topics that the node is confined to. Processes that have the join socket are not; the
-    /// hub's own process says it for the others (Peregrine::Server::Hub).
+    /// `prefix`: of the topics to which the node is confined. Processes that have the join socket are not;
+    /// for others the hub's own process sends the prefix (Peregrine::Server::Hub).
     fn add(self: *Hub, socket: i32, prefix: []const u8) !void {
         if (self.sockets.items.len < limits.nodes_max) try self.sockets.ensureUnusedCapacity(gpa, 1);
         const index = try self.broker.connect(prefix);
@@ -358,7 +358,7 @@ pub export fn peregrine_hub_foreign(own: *const Hub) callconv(.c) u32 {
     return own.foreign.load(.monotonic);
 }
 
-/// The words of the last answer of `peregrine_redis_problem` that are not the same for all addresses.
+/// The last answer of `peregrine_redis_problem` about files of TLS, which has words of the TLS library.
 threadlocal var problem_words: [peregrine.tls.Diagnostic.bytes_max + 1]u8 = undefined;
 
 pub export fn peregrine_redis_problem(text: [*]const u8, len: usize) callconv(.c) ?[*:0]const u8 {

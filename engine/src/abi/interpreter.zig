@@ -1,5 +1,5 @@
-//! An application's end of a ring pair whose engine may be in another process: how it joins, what it is woken
-//! by, and what becomes of its exchanges when the engine has gone.
+//! An application's end of a ring pair whose engine may be in another process: how the interpreter joins and
+//! is woken, and what becomes of its exchanges when the engine has gone.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const application_end = @import("application_end.zig");
@@ -20,7 +20,7 @@ pub const Interpreter = struct {
     shared: Shared,
     depot: ?sharing.Readable,
     config: peregrine.Config,
-    /// Tells of the engine's end, and carries descriptors to it.
+    /// The socket to the engine: tells of the engine's end, and carries descriptors.
     socket: i32,
     /// The waker by which the engine makes this interpreter look around.
     waker: i32,
@@ -31,7 +31,7 @@ pub const Interpreter = struct {
     end: ApplicationEnd,
     /// The engine as the application's end knows it.
     way: application_end.Engine,
-    /// Routes that the program has added on this side, as the engine's owner has on the other.
+    /// The number of routes that this program has added; the engine's owner adds the same routes there.
     routes: u8 = 0,
     /// A thread of this process has made the wakeup readable.
     raised: std.atomic.Value(bool) = .init(false),
@@ -65,7 +65,7 @@ pub const Interpreter = struct {
         timeout_ms: i32,
     ) JoinError!*Interpreter {
         const met = try introduction.meet(join_socket, takers, timeout_ms);
-        // The engine hears of the end by the socket, so that is closed first.
+        // The engine hears of a failure by the socket, which is closed before waker and bell: see `destroy`.
         errdefer for ([_]i32{ met.waker, met.bell }) |fd| io.file.close(fd);
         errdefer io.file.close(met.socket);
         errdefer met.memory.close();
@@ -108,7 +108,7 @@ pub const Interpreter = struct {
         return self;
     }
 
-    /// Leaves the engine, which ends what is not answered.
+    /// Leaves the engine, which ends the open exchanges.
     pub fn destroy(self: *Interpreter) void {
         std.debug.assert(self.socket >= 0 and self.waker >= 0);
         self.end.flush();
@@ -152,7 +152,7 @@ pub const Interpreter = struct {
         if (timeout_ms == 0) loop.look() else self.wait(timeout_ms, loop);
     }
 
-    /// From now on C's loop waits here, too (`peregrine_host_loop`); -1: it does no longer.
+    /// C's loop, with the descriptor `loop`, waits here from now on (`peregrine_host_loop`); -1: none does.
     pub fn watchLoop(self: *Interpreter, loop: i32) sharing.Error!void {
         return self.wakeup.watchLoop(loop);
     }
@@ -163,7 +163,7 @@ pub const Interpreter = struct {
         return &.{};
     }
 
-    /// No further requests are wanted, or no further WebSockets: see `Wish`.
+    /// Tells the engine that no further requests, or no WebSockets, are wanted: see `Wish`.
     pub fn wish(self: *Interpreter, wanted: u32) void {
         _ = self.shared.words.wishes.fetchOr(wanted, .acq_rel);
         self.wakeEngine();
@@ -178,8 +178,8 @@ pub const Interpreter = struct {
         _ = if (on) wishes.fetchOr(turns, .acq_rel) else wishes.fetchAnd(~turns, .acq_rel);
     }
 
-    /// The engine answers a request that nobody will answer. Touches nothing that the application may be in
-    /// the middle of: may be called in a signal handler.
+    /// Has the engine answer a request that the application will never answer. Touches nothing that the
+    /// application may be changing, so it may be called in a signal handler.
     pub fn giveUp(self: *Interpreter, ticket: types.Ticket) void {
         self.shared.words.given_up.store(ticket, .release);
         self.wakeEngine();
@@ -191,13 +191,13 @@ pub const Interpreter = struct {
         return self.end.answer(ticket, &.hand_over, 0);
     }
 
-    /// Gives a request back that was taken while the application is at another one.
+    /// Gives a request back that was taken while the application still works on another request.
     pub fn giveBack(self: *Interpreter, ticket: types.Ticket) c_int {
         if (self.takers != .handed) return types.Code.out_of_order;
         return self.end.answer(ticket, &.hand_over, 0);
     }
 
-    /// The engine hands over all requests of a route by itself.
+    /// Has the engine hand over all requests of a route, without an interpreter that takes them first.
     pub fn passOn(self: *Interpreter, route: u8) void {
         if (self.shared.words.hands != 0) self.shared.words.passOn(route);
     }
@@ -208,13 +208,13 @@ pub const Interpreter = struct {
         self.wakeIfShort();
     }
 
-    /// Tells the engine that C handles what its loop watches, or that it does no more.
+    /// Tells the engine that C begins (`works`) or has ceased to handle events of its own loop.
     pub fn noteLoop(self: *Interpreter, works: bool) void {
         self.end.noteLoop(works);
         if (!works) self.wakeIfShort();
     }
 
-    /// Requests may wait for this interpreter, which has time for more now.
+    /// Wakes the engine if requests may wait for this interpreter, which has time for more now.
     fn wakeIfShort(self: *Interpreter) void {
         if (self.shared.words.is_short.load(.acquire) == 0) return;
         if (self.shared.words.is_short.swap(0, .acq_rel) != 0) self.wakeEngine();
@@ -241,11 +241,11 @@ pub const Interpreter = struct {
         return self.routes;
     }
 
-    // ---- The application's end asks
+    // ---- Functions for the application's end
 
     const calls: application_end.Engine.Calls = .of(Interpreter);
 
-    /// Whether the engine hears nothing from here any more.
+    /// Whether the engine reads no commands of this interpreter any more.
     pub fn isDeaf(self: *const Interpreter) bool {
         return self.state.load(.acquire) != .open or self.shared.words.broken.load(.acquire) != 0;
     }
@@ -273,7 +273,7 @@ pub const Interpreter = struct {
         if (self.wakeup.wait(timeout_ms, blocked)) host_loop.is_due = true;
     }
 
-    /// The engine takes commands whatever happens, so that there will be room soon, or it has gone.
+    /// Waits for room, which the engine makes soon, as it always takes commands. False: the engine has gone.
     pub fn waitForRoom(self: *Interpreter, commands: *ring.Writer) bool {
         // The next poll looks at any other reason for which the waker was raised meanwhile.
         defer self.raise();
@@ -298,7 +298,7 @@ pub const Interpreter = struct {
         while (true) switch (sharing.send(self.socket, introduction.file_message, &.{fd})) {
             .sent => return true,
             .ended => return false,
-            // The engine takes the descriptors with the commands that they belong to.
+            // The engine takes descriptors when it comes to their commands.
             .blocked => {
                 if (self.isDeaf()) return false;
                 self.wakeEngine();

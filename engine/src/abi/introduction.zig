@@ -12,10 +12,10 @@ const sharing = io.sharing;
 
 const Greeting = extern struct { layout: u64, takers: u64 = @backingInt(Takers.first) };
 
-/// The message of a descriptor that belongs to a command, or to an event.
+/// The bytes of a message that carries the descriptor of a command, or of an event.
 pub const file_message = "f";
 
-/// Why such a descriptor does not come. `DescriptorsExhausted`: this process has no room for it.
+/// Reasons why a descriptor does not come. `DescriptorsExhausted`: this process has no room for it.
 pub const DescriptorError = error{ Malformed, DescriptorsExhausted };
 
 /// The descriptor that was sent ahead of a command, or of an event.
@@ -46,7 +46,7 @@ pub const Error = sharing.Error || error{ VersionDiffers, Refused, TimedOut };
 /// without bound).
 pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
     const ours, const theirs = try sharing.pair();
-    // The engine hears of the end by the socket, so that is closed before what else came.
+    // The engine hears of a failure by the socket, which is closed before the other descriptors.
     var kept: []const i32 = &.{};
     errdefer for (kept) |fd| io.file.close(fd);
     errdefer io.file.close(ours);
@@ -95,7 +95,7 @@ fn opened(comptime Kind: type, fd: i32, len: usize) Error!Kind {
 pub const JoinRequest = struct {
     socket: i32,
     takers: Takers,
-    /// The library there is of another version than the engine's.
+    /// The interpreter's library is of another version than the engine's.
     is_other_version: bool,
 };
 
@@ -103,7 +103,7 @@ pub const JoinRequest = struct {
 /// message.
 pub const Next = union(enum) { asked: JoinRequest, malformed, lacking, nothing };
 
-/// The engine's part: one message of those who ask to join.
+/// The engine's part: receives one message of an interpreter that asks to join.
 pub fn next(join_socket: i32) Next {
     var greeting: Greeting = undefined;
     var fds: [1]i32 = undefined;
@@ -125,7 +125,7 @@ pub fn next(join_socket: i32) Next {
     }
 }
 
-/// The engine's answer. False: it has gone.
+/// Sends the engine's answer. False: the interpreter has gone.
 pub fn welcome(socket: i32, memory: i32, waker: i32, bell: i32, depot_fd: ?i32) bool {
     const greeting: Greeting = .{ .layout = Shared.layout };
     const fds = [_]i32{ waker, bell, memory, depot_fd orelse -1 };
