@@ -1,5 +1,5 @@
-/* channels.c - the channel of a request: its mailbox, whose messages $receive gives beside the events of its
- * scope. The hub and its nodes are the engine's; requests to them are made in Perl, by
+/* channels.c - the channel of a request: a mailbox, whose messages $receive gives beside the events of the
+ * scope. The hub and its nodes are the engine's; requests to hub and nodes are made in Perl, by
  * PAGI::Server::Channels. */
 #include "pagi/pagi.h"
 
@@ -27,7 +27,7 @@ void pagi_channels_open(pTHX_ pagi_exchange *exchange, HV *scope) {
     px_store(aTHX_ scope, PAGI_KEY(cx, TOPICS), newSVsv(app->topics));
 }
 
-/* The request is over: its channel ends. */
+/* Ends the channel of a request that is over. */
 void pagi_channels_close(pTHX_ pagi_exchange *exchange) {
     if (!exchange->mailbox) return;
     peregrine_node_close(exchange->app->node, exchange->mailbox);
@@ -36,7 +36,7 @@ void pagi_channels_close(pTHX_ pagi_exchange *exchange) {
     pagi_topics_release(aTHX_ exchange);
 }
 
-/* The next message, a new reference; NULL: there is none, and an event tells of the next. */
+/* The next message, a new reference; NULL: there is none, and an event of the node tells of the next one. */
 SV *pagi_channels_take(pTHX_ peregrine_node *node, uint64_t mailbox) {
     SV *message = NULL;
     peregrine_node_message found = {.size = sizeof(found)};
@@ -52,7 +52,8 @@ SV *pagi_channels_next(pTHX_ pagi_exchange *exchange) {
     return pagi_channels_take(aTHX_ exchange->app->node, exchange->mailbox);
 }
 
-/* Serves a request when mail has come after it had found none, or, if `readable`, entries of topics. */
+/* Serves a request after mail has come to a mailbox that was found empty, or, if `readable`, entries of
+ * topics. */
 static void serve(pTHX_ pagi_exchange *exchange, bool readable) {
     px_exchange *base = &exchange->base;
     px_worker *worker = base->worker;
@@ -71,8 +72,8 @@ static void serve(pTHX_ pagi_exchange *exchange, bool readable) {
     px_exchange_unhold(aTHX_ base);
 }
 
-/* The next reply to a request of Perl's, or mail for a mailbox of Perl's; mail for others is given. False:
- * there is nothing more. */
+/* The next answer for Perl: to a request that Perl code has made, or about mail in a mailbox that Perl code
+ * has opened. Mail for exchanges is given to them here. False: there is nothing more. */
 bool pagi_channels_event(pTHX_ peregrine_node *node, peregrine_node_event *event) {
     event->size = sizeof(*event);
     while (peregrine_node_next(node, event)) {

@@ -1,7 +1,7 @@
-/* connection.c - the state behind pagi.connection and pagi.transport: who wants to be told of the end of a
- * request and of its output queue.
+/* connection.c - the state behind pagi.connection and pagi.transport: callbacks and Futures about the end of
+ * a request and about its output queue.
  *
- * Nothing is allocated until somebody registers; most requests never do. */
+ * No memory is allocated before the application registers a callback; most never do. */
 #include "pagi/pagi.h"
 
 static void run_callback(pTHX_ pagi_exchange *exchange, SV *callback, SV *argument) {
@@ -11,8 +11,8 @@ static void run_callback(pTHX_ pagi_exchange *exchange, SV *callback, SV *argume
     SvREFCNT_dec(result);
 }
 
-/* Calls a list of callbacks in the order of registration. What they throw is reported and keeps none of
- * the others from running. A callback that is added meanwhile has its turn the next time. */
+/* Calls a list of callbacks in the order of registration. An exception of a callback is reported, and the
+ * other callbacks run. A callback that is added meanwhile has its turn the next time. */
 static void run_callbacks(pTHX_ pagi_exchange *exchange, AV *list, SV *argument) {
     if (!list) return;
     /* a callback may end the exchange, which frees the list */
@@ -37,7 +37,8 @@ static void drop(pTHX_ AV **slot) {
     SvREFCNT_dec((SV *)list);
 }
 
-/* Remembers a callback, or calls it at once when what it waits for is already so. */
+/* Keeps a callback for later (`keep`), and calls it at once if what it is for has happened already
+ * (`now`). */
 void pagi_connection_subscribe(pTHX_ pagi_exchange *exchange, AV **list, SV *callback, bool now, bool keep,
                                SV *argument) {
     SvGETMAGIC(callback);
@@ -69,9 +70,9 @@ static bool is_cancelled(pTHX_ pagi_exchange *exchange, SV *future) {
     return px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) == PX_FUTURE_CANCELLED;
 }
 
-/* A new reference to the Future that resolves with the reason of an abnormal end: the same one each time,
- * until somebody cancels it, as Future->wait_any does with the losers of a race. Then the next caller gets
- * another one. */
+/* A new reference to the Future that resolves with the reason of an abnormal end: the same Future each time,
+ * until it is cancelled, as Future->wait_any does with the losers of a race. Then the next caller gets a new
+ * Future. */
 SV *pagi_connection_disconnect_future(pTHX_ pagi_exchange *exchange) {
     SV *kept = exchange->disconnect_future;
     if (kept && !is_cancelled(aTHX_ exchange, kept)) return newSVsv(kept);
@@ -83,8 +84,8 @@ SV *pagi_connection_disconnect_future(pTHX_ pagi_exchange *exchange) {
     return future;
 }
 
-/* A new reference to a Future that resolves when nothing goes out any more that is sent: the response is
- * complete, or the peer gone and not only for the application. */
+/* A new reference to a Future that resolves when no more output of the application goes out: the response is
+ * complete, or the peer has gone, and has not only ended its side. */
 SV *pagi_connection_gone_future(pTHX_ pagi_exchange *exchange) {
     if (!pagi_exchange_delivers(exchange)) return px_future_done(aTHX_ exchange->base.worker, NULL);
     SV *future = px_future_pending(aTHX_ exchange->base.worker);
@@ -93,7 +94,8 @@ SV *pagi_connection_gone_future(pTHX_ pagi_exchange *exchange) {
     return future;
 }
 
-/* The state says so already: tell the Future, then the callbacks. */
+/* Tells the application of an end that the exchange's state shows already: first its Future, then its
+ * callbacks. */
 void pagi_connection_disconnected(pTHX_ pagi_exchange *exchange) {
     drop(aTHX_ & exchange->on_complete);
     if (exchange->disconnect_future) {
@@ -109,14 +111,15 @@ void pagi_connection_completed(pTHX_ pagi_exchange *exchange) {
     if (exchange->on_complete) run_callbacks_once(aTHX_ exchange, &exchange->on_complete, NULL);
 }
 
-/* Queued output reached the high-water mark: edge-triggered. */
+/* Tells the application, once, that queued output has reached the high-water mark. */
 void pagi_transport_high(pTHX_ pagi_exchange *exchange) {
     if (exchange->above) return;
     exchange->above = true;
     run_callbacks(aTHX_ exchange, exchange->on_high_water, NULL);
 }
 
-/* Queued output fell below the low-water mark after having been high. */
+/* Tells the application that queued output has fallen below the low-water mark, after the high-water mark was
+ * told. */
 void pagi_transport_drained(pTHX_ pagi_exchange *exchange) {
     if (!exchange->above) return;
     exchange->above = false;

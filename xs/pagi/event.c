@@ -43,8 +43,8 @@ const char *pagi_event_text(pTHX_ SV *value, const char **bytes, size_t *len) {
     return NULL;
 }
 
-/* Whether a name may have capitals. Looks at eight bytes at a time for those from @ to _, of which few
- * names have others. */
+/* Whether a name may have capitals. Looks at eight bytes at a time for characters from @ to _, of which names
+ * have few beside capitals. */
 static bool may_have_capitals(const char *name, size_t len) {
     const uint64_t bit = 0x4040404040404040;
     uint64_t found = 0;
@@ -57,7 +57,8 @@ static bool may_have_capitals(const char *name, size_t len) {
     return found != 0;
 }
 
-/* PAGI's names of fields are lower case; applications that write "Content-Type" mean the same field. */
+/* Writes the name of a field in lower case, as PAGI has it: applications that write "Content-Type" mean it,
+ * too. */
 static void lower_name(pTHX_ peregrine_field *field) {
     if (!may_have_capitals(field->name, field->name_len)) return;
     SV *lower = newSVpvn_flags(field->name, field->name_len, SVs_TEMP);
@@ -110,7 +111,7 @@ SV *pagi_event_fields(pTHX_ px_worker *worker, const char *type, SV *headers, pa
     return NULL;
 }
 
-/* The name of a field as the application spelled it, if it is the application's, for a message. */
+/* The name of a field for a message, as the application has spelled it, if the application has sent it. */
 static SV *shown_name(pTHX_ const pagi_fields *fields, size_t i) {
     SV *shown = newSVpvs_flags("", SVs_TEMP);
     if (i >= fields->count) return shown;
@@ -176,8 +177,8 @@ SV *pagi_event_shown(pTHX_ SV *value) {
     return cut;
 }
 
-/* Reads a number field, not an integer necessarily, of a range; *found says whether it is there. Returns
- * NULL or a failed Future. */
+/* Reads a field with a number from 0 to `max`, not necessarily an integer; *found says whether the field is
+ * there. Returns NULL or a failed Future. */
 SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number,
                       bool *found) {
     SV *value = px_fetch(aTHX_ event, key);
@@ -192,7 +193,7 @@ SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *
     return NULL;
 }
 
-/* Reads the value of a flag, NULL if it is not there. Returns NULL or a failed Future. */
+/* Reads the value of a flag; NULL, a missing value, is false. Returns NULL or a failed Future. */
 SV *pagi_event_flag(pTHX_ px_worker *worker, const char *type, SV *key, SV *value, bool *flag) {
     *flag = value && SvTRUE_nomg(value);
     if (!value || !SvROK(value)) return NULL;

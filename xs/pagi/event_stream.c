@@ -1,9 +1,9 @@
 /* event_stream.c - the text/event-stream format (HTML standard, 9.2.5 and 9.2.6): messages and comments as
  * bytes.
  *
- * Nothing that an application says can break out of its line: what may hold line ends is split at them,
- * and the caller has refused them where they may not be (sse.c). Does not know: exchanges, and when
- * something may be sent. */
+ * No text of an application can break out of its line: texts that may have line ends are split there, and the
+ * caller (sse.c) has refused line ends in other texts. This file knows nothing of exchanges, nor of the order
+ * of events. */
 #include "pagi/pagi.h"
 
 /* Room for the names of a message's fields and for its last line end. */
@@ -19,8 +19,8 @@ static const char *next_line(const char *at, const char *end) {
     return at + (at[0] == '\r' && at + 1 < end && at[1] == '\n' ? 2 : 1);
 }
 
-/* A field for each line of the text, also for an empty last line: clients join the lines with newlines, and
- * have the text again. Clients take away the space behind the colon. */
+/* Writes a line with the field's name for each line of the text, an empty last line included: clients join
+ * the lines with newlines, and so get the text again. Clients remove the space behind the colon. */
 static void put_field(pTHX_ SV *out, const char *name, const pagi_text *text) {
     const char *at = text->bytes;
     const char *end = at + text->len;
@@ -50,8 +50,7 @@ SV *pagi_event_stream_message(pTHX_ const pagi_text *event, const pagi_text *id,
     return sv_2mortal(out);
 }
 
-/* A comment as a mortal string: each line of the text begins with a colon, which is added where it is not
- * there. */
+/* A comment as a mortal string: each line of the text gets a colon at its beginning, if it has none. */
 SV *pagi_event_stream_comment(pTHX_ const pagi_text *comment) {
     const char *at = comment->bytes;
     const char *end = at + comment->len;

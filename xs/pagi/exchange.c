@@ -2,9 +2,9 @@
  * ends. */
 #include "pagi/pagi.h"
 
-/* ---- Handles: what an application gets ------------------------------------------------------- */
+/* ---- Handles: functions and objects for the application ---------------------------------------- */
 
-/* The exchange behind the function that is running, which can be of no other face. */
+/* The exchange behind the function that is running, which only PAGI's face makes. */
 pagi_exchange *pagi_exchange_of_function(pTHX_ CV *function) {
     px_exchange *exchange = px_handle_exchange_here(aTHX_ (SV *)function);
     if (!exchange) croak("PAGI: this function belongs to another thread");
@@ -19,7 +19,7 @@ pagi_exchange *pagi_exchange_of_object(pTHX_ SV *object) {
     return pagi_exchange_of(exchange);
 }
 
-/* ---- What the bridge asks for ---------------------------------------------------------------- */
+/* ---- Functions of the face --------------------------------------------------------------------- */
 
 void pagi_exchange_make(pTHX_ px_exchange *base) {
     pagi_exchange *exchange = pagi_exchange_of(base);
@@ -29,8 +29,8 @@ void pagi_exchange_make(pTHX_ px_exchange *base) {
     exchange->transport = px_handle_object(aTHX_ base, exchange->app->cx->transport_stash);
 }
 
-/* A destructor that ran while the exchange was cleared may have asked for a Future, which no other request
- * may have. */
+/* Whether the handles can serve another request. Not if a destructor that ran while the exchange was cleared
+ * has asked for a Future: no other request may get that. */
 bool pagi_exchange_is_reusable(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
     const pagi_context *cx = exchange->app->cx;
@@ -51,7 +51,7 @@ SV *pagi_exchange_connection(pTHX_ pagi_exchange *exchange) {
     return exchange->connection;
 }
 
-/* Asserts what always holds between two events. */
+/* Asserts the invariants that hold between two events. */
 void pagi_exchange_invariants(const pagi_exchange *exchange) {
     PX_ASSERT(exchange->end != PAGI_END_COMPLETED || exchange->response == PAGI_RESPONSE_COMPLETE);
     PX_ASSERT(exchange->app_running || !exchange->app_future);
@@ -62,7 +62,7 @@ void pagi_exchange_invariants(const pagi_exchange *exchange) {
     PERL_UNUSED_VAR(exchange);
 }
 
-/* A request begins. */
+/* Sets the state of an exchange whose request begins. */
 void pagi_exchange_open(pTHX_ pagi_exchange *exchange, const pagi_kind *kind) {
     exchange->kind = kind;
     exchange->app_running = false;
@@ -137,8 +137,8 @@ static void app_done(pTHX_ pagi_exchange *exchange, SV *failure) {
 
 static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future);
 
-/* The application's Future is in a final state, or is something that cannot be waited for. One that is done
- * while a file is opened for it ends when that was sent. */
+/* Handles the state of the application's Future. An application whose Future is done while a file is opened
+ * for it ends when the file was sent. */
 static void app_settled(pTHX_ pagi_exchange *exchange, px_future_state state, SV *failure) {
     if (!exchange->app_running) return; /* a Future of a class of the application's may call more than once */
     switch (state) {
@@ -174,9 +174,9 @@ static XSPROTO(xs_app_ready) {
     XSRETURN_EMPTY;
 }
 
-/* Fails an async sub of the application that a lost exception has left behind, so that the application
- * ends as by any exception; `exception` is what the lost one died of. False: there is no such async sub.
- * See px_await_stalled. */
+/* Fails an async sub of the application that a lost exception has left behind, so that the application ends
+ * as by any exception; `exception` is the error that replaced the lost one. False: there is no such async
+ * sub. See px_await_stalled. */
 bool pagi_exchange_fail_stalled(pTHX_ px_exchange *base, SV *awaited, SV *exception) {
     pagi_exchange *exchange = pagi_exchange_of(base);
     SV *stalled = exchange->app_running && exchange->app_future
@@ -207,9 +207,9 @@ static void wait_for_app(pTHX_ pagi_exchange *exchange, SV *future) {
     SvREFCNT_dec(result);
 }
 
-/* Whether nobody could tell if the exchange ended now: the application is done, the response is with the
- * engine, and nobody waits for anything or keeps a handle. Then its parts serve the next request of the
- * batch while they are still in the processor's cache. */
+/* Whether the exchange can end unnoticed before the engine says so: the application is done, the engine has
+ * the response, and no callback, Future or handle is left. Then its memory serves the next request of the
+ * batch while it is still in the processor's cache. */
 static bool unobserved(const pagi_exchange *exchange) {
     return !exchange->app_running && px_exchange_is_live(&exchange->base) && !exchange->base.named &&
            exchange->response == PAGI_RESPONSE_COMPLETE && exchange->end == PAGI_END_OPEN &&
@@ -218,7 +218,7 @@ static bool unobserved(const pagi_exchange *exchange) {
            !exchange->on_drain && pagi_exchange_is_reusable(&exchange->base);
 }
 
-/* A complaint about an application that returned no Future: a mortal. */
+/* A mortal message about an application that has returned no Future. */
 static SV *complaint_about(pTHX_ pagi_exchange *exchange, SV *returned) {
     SV *const server = exchange->base.worker->server;
     SV *text = server && returned
@@ -279,13 +279,13 @@ void pagi_exchange_call_app(pTHX_ pagi_exchange *exchange, HV *scope) {
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
-/* A stream or WebSocket was quiet for too long: that is worth a line in the log, as long as the
- * application is there with its scope. */
+/* Tells the server's log that a stream or WebSocket was quiet for too long, while the application is there
+ * with its scope. */
 static void report_idle(pTHX_ pagi_exchange *exchange) {
     px_exchange_tell(aTHX_ &exchange->base, "_idle_timeout", &PL_sv_undef, exchange->kind->name);
 }
 
-/* Output of the application goes nowhere from now on: Futures that wait for room resolve. */
+/* Resolves all Futures that wait for output, because output of the application goes nowhere from now on. */
 static void release_waiting(pTHX_ pagi_exchange *exchange) {
     px_future_resolve_all(aTHX_ &exchange->base, &exchange->senders);
     px_future_resolve_all(aTHX_ &exchange->base, &exchange->flushers);
@@ -294,7 +294,7 @@ static void release_waiting(pTHX_ pagi_exchange *exchange) {
     pagi_receive_serve(aTHX_ exchange);
 }
 
-/* The request ended before its response was delivered. Order of effects: PAGI::Spec::Www, State Transition
+/* Ends a request before its response was delivered. Order of effects: PAGI::Spec::Www, State Transition
  * Order. */
 void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason) {
     const bool told = pagi_exchange_is_left(exchange);
@@ -310,7 +310,7 @@ void pagi_exchange_disconnect(pTHX_ pagi_exchange *exchange, uint32_t reason) {
     px_exchange_unhold(aTHX_ &exchange->base);
 }
 
-/* The peer has ended its side in the middle of the request. Whether it still reads nobody can tell. */
+/* Notes that the peer has ended its side in the middle of the request. It may still read the response. */
 void pagi_exchange_half_closed(pTHX_ pagi_exchange *exchange) {
     if (exchange->end != PAGI_END_OPEN) return;
     px_exchange_hold(&exchange->base);
@@ -321,7 +321,7 @@ void pagi_exchange_half_closed(pTHX_ pagi_exchange *exchange) {
     px_exchange_unhold(aTHX_ &exchange->base);
 }
 
-/* The response is complete and with the kernel. */
+/* Ends a request whose response is complete and with the kernel. */
 void pagi_exchange_complete(pTHX_ pagi_exchange *exchange) {
     if (exchange->end != PAGI_END_OPEN) {
         pagi_exchange_disconnect(aTHX_ exchange, exchange->reason);
@@ -334,8 +334,8 @@ void pagi_exchange_complete(pTHX_ pagi_exchange *exchange) {
     px_exchange_unhold(aTHX_ &exchange->base);
 }
 
-/* Calls a handler that blocks: a Future that has failed, the handler's own, or one that is done. A stack of
- * its own keeps a `last` within it, as in px_call. */
+/* Calls a handler that blocks. Returns a Future: a failed one if it died, the handler's own, or one that is
+ * done. A stack of its own keeps a `last` within the handler, as in px_call. */
 static SV *call_handler(pTHX_ px_worker *worker, SV *code, SV *scope, SV *receive, SV *send) {
     dSP;
     SV *failure = NULL;
@@ -355,7 +355,7 @@ static SV *call_handler(pTHX_ px_worker *worker, SV *code, SV *scope, SV *receiv
     if (px_thrown(aTHX_ ERRSV)) {
         SV *class = newSVpvs_flags("Future", SVs_TEMP);
         value = px_call(aTHX_ class, "fail", sv_mortalcopy(ERRSV), NULL, NULL);
-        /* an object that is false is no exception to Future.pm */
+        /* Future.pm takes no exception object that is false */
         if (!value) value = px_call(aTHX_ class, "fail", newSVpvs_flags("died\n", SVs_TEMP), NULL, NULL);
     } else if (px_future_look(aTHX_ worker->cx, value, &failure) == PX_FUTURE_NONE) {
         value = px_future_done(aTHX_ worker, NULL);
@@ -368,7 +368,7 @@ static SV *call_handler(pTHX_ px_worker *worker, SV *code, SV *scope, SV *receiv
     return value;
 }
 
-/* See _sync in pagi.xsi. */
+/* Handles a call of PAGI::Sync's handler: see _sync in pagi.xsi. */
 SV *pagi_sync(pTHX_ pagi_exchange *exchange, SV *code, SV *scope, SV *receive, SV *send) {
     px_worker *worker = exchange->base.worker;
     if (exchange->app->sync == PAGI_SYNC_OVER && worker->is_one_of_several) {
@@ -381,14 +381,15 @@ SV *pagi_sync(pTHX_ pagi_exchange *exchange, SV *code, SV *scope, SV *receive, S
                         SvRV(receive) == (SV *)exchange->receive && SvROK(send) &&
                         SvRV(send) == (SV *)exchange->send;
     if (!exchange->blocks) return NULL;
-    /* The functions of other exchanges ask nothing: servers without sync handlers do not pay for them. */
+    /* Only the functions of this exchange are replaced, so servers without sync handlers do not pay for the
+     * wait. */
     if (exchange->receive) CvXSUB(exchange->receive) = pagi_xs_receive_sync;
     if (exchange->send) CvXSUB(exchange->send) = pagi_xs_send_sync;
     return call_handler(aTHX_ worker, code, scope, receive, send);
 }
 
-/* Leaves the request to an interpreter that may block. Here it is over, of which no callback tells: nothing
- * has ended for the client. False: something was said about the request before. */
+/* Leaves the request to an interpreter that may block. The request is over here, but no callback is told,
+ * because nothing has ended for the client. False: something was said about the request before. */
 bool pagi_exchange_hand_over(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (exchange->body_told) return false;

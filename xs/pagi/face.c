@@ -1,5 +1,5 @@
-/* face.c - PAGI's face: what the bridge calls for requests whose application is an `async sub ($scope,
- * $receive, $send)`. */
+/* face.c - PAGI's face: functions that the bridge calls for requests of an application that is an `async sub
+ * ($scope, $receive, $send)`. */
 #include "pagi/pagi.h"
 
 /* ---- The application ------------------------------------------------------------------------- */
@@ -13,7 +13,7 @@ static HV *hash_setting(pTHX_ HV *settings, const char *name) {
     return (HV *)SvRV(value);
 }
 
-/* The Peregrine::NodeHandle of a Peregrine::Node, which keeps it: a new reference. */
+/* The Peregrine::NodeHandle that a Peregrine::Node keeps: a new reference. */
 static SV *handle_of(pTHX_ SV *node) {
     SV *handle = SvROK(node) ? px_call(aTHX_ node, "handle", NULL, NULL, NULL) : NULL;
     if (!handle) croak("Peregrine::Worker: channels must be a Peregrine::Node");
@@ -23,8 +23,8 @@ static SV *handle_of(pTHX_ SV *node) {
 
 /* Settings: app, path, root_path, host, server, loop, state, extensions, check, error_page, reads_files,
  * channels (a Peregrine::Node), pool (a PAGI::Server::WorkerPool), worker_state, sync (where handlers that
- * block run: `over` or `here`), passes_on (all requests are for such a handler).
- * Nothing has changed if one of them is wrong. */
+ * block run: `over` or `here`), passes_on (all requests are for such a handler). Dies, with nothing changed,
+ * if a setting is wrong. */
 void pagi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");
@@ -98,7 +98,7 @@ static bool is_head(const peregrine_request *request) {
     return request->method.len == 4 && memcmp(request->text + request->method.at, "HEAD", 4) == 0;
 }
 
-/* The scope of a request. */
+/* Opens an exchange for a request and builds its scope. */
 static inline HV *open_request(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     pagi_exchange_open(aTHX_ exchange, kind_of(event));
     if (event->len) exchange->body = newSVpvn(event->bytes, event->len);
@@ -146,7 +146,7 @@ static void take_event(pTHX_ px_exchange *base, const peregrine_event *event) {
         px_exchange_ticket_gone(aTHX_ base);
         break;
     case PEREGRINE_ABORTED:
-        /* A peer that went is no failure of `$send`; a file that ended early or cannot be read is. */
+        /* A peer that has gone is no failure of `$send`; a file that ended early or cannot be read is one. */
         if (code == PEREGRINE_SERVER_ERROR && !pagi_exchange_is_left(exchange))
             px_future_fail_all(aTHX_ base, &exchange->senders,
                                "the response could not be sent to its end; the server's log says why");
@@ -183,7 +183,7 @@ static void shut_down(pTHX_ px_exchange *base) {
     if (exchange->kind->shut_down) exchange->kind->shut_down(aTHX_ exchange);
 }
 
-/* An exchange whose client has left counts as no work: no client waits, and the application might never end
+/* An exchange whose client has left does not count: no client waits, and the application might never end
  * it. */
 static px_app_state app_state(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
@@ -192,7 +192,8 @@ static px_app_state app_state(const px_exchange *base) {
     return exchange->reason == PEREGRINE_SERVER_SHUTDOWN ? PX_APP_LEAVING : PX_APP_OVER;
 }
 
-/* In $receive, for output that has to move, or with a WebSocket or an event stream that it has accepted. */
+/* Waiting: in $receive, for output that has to move, or with a WebSocket or an event stream that was
+ * accepted. */
 static bool is_parked(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
     return exchange->receiver || exchange->senders || exchange->flushers || exchange->feeders ||
@@ -205,7 +206,7 @@ static bool is_unanswered(const px_exchange *base) {
     return pagi_exchange_delivers(exchange) && exchange->response != PAGI_RESPONSE_COMPLETE;
 }
 
-/* Two tables, so that a request of an application without channels is not asked whether it has one. */
+/* Two tables, so that requests of applications without channels cost no check for a channel. */
 #define PAGI_FACE(take, hear, forget)            \
     {                                            \
         .exchange_size = sizeof(pagi_exchange),  \

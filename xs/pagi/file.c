@@ -1,6 +1,6 @@
-/* file.c - a file that an application sends by its path. Storage may take for ever to answer (a network's,
- * or that of another process), so a path is opened at once only where a file of the same folder was found to
- * lie on this machine's; a thread opens the others, and what is sent meanwhile waits
+/* file.c - a file that an application sends by its path. Storage may take for ever to answer (that of a
+ * network or of another process), so a path is opened at once only where a file of the same folder was found
+ * on storage of this machine. A thread opens other files, and events that are sent meanwhile wait
  * (PAGI::Server::SlowFiles). */
 #include "pagi/pagi.h"
 
@@ -9,7 +9,7 @@
 
 #define LOCAL_FOLDERS_MAX 1000
 
-/* The length of a path's folder; 0: the path says nothing of it. */
+/* The length of a path's folder; 0: the path names none. */
 static STRLEN folder_len(const char *path, STRLEN len) {
     while (len > 0 && path[len - 1] != '/') len--;
     return len;
@@ -25,7 +25,7 @@ static void note_local(pTHX_ pagi_app *app, const char *path, STRLEN len) {
     (void)hv_store(app->local_folders, path, (I32)folder_len(path, len), newSV(0), 0);
 }
 
-/* The file that a thread has opened in the place of a path: a PAGI::Server::SlowFiles object, or NULL. */
+/* The file that a thread has opened in place of a path: a PAGI::Server::SlowFiles object, or NULL. */
 static HV *opened(pTHX_ SV *file) {
     return file && SvROK(file) && SvTYPE(SvRV(file)) == SVt_PVHV &&
                    sv_derived_from(file, "PAGI::Server::SlowFiles::File")
@@ -38,7 +38,7 @@ static UV number_of(pTHX_ HV *hash, const char *name) {
     return value && SvOK(*value) ? SvUV(*value) : 0;
 }
 
-/* Whether an event is the server's own, about a file that was opened for one of the application. */
+/* Whether an event is the server's own: it sends a file that was opened for an event of the application. */
 bool pagi_file_is_opened(pTHX_ pagi_exchange *exchange, HV *event) {
     return opened(aTHX_ px_fetch(aTHX_ event, PAGI_KEY(exchange->app->cx, FILE))) != NULL;
 }
@@ -64,12 +64,12 @@ static SV *ask_server(pTHX_ pagi_exchange *exchange, const char *method, HV *eve
     return answer ? answer : px_future_failed(aTHX_ exchange->base.worker, newSVsv(error));
 }
 
-/* The Future of an event that is sent when the file before it was. */
+/* The Future of an event that has to wait until the file before it was sent. */
 SV *pagi_file_after(pTHX_ pagi_exchange *exchange, HV *event) {
     return ask_server(aTHX_ exchange, "_send_after", event, newSVsv(exchange->opening));
 }
 
-/* Whether the head waits for the file, whose length it is to have. */
+/* Sets whether the response's head waits for the file, so that it can say the file's length. */
 static void keep_head(const pagi_exchange *exchange, bool keep) {
     const px_exchange *base = &exchange->base;
     if (base->worker->engine) (void)peregrine_keep_head(base->worker->engine, base->ticket, keep);
@@ -97,8 +97,8 @@ static SV *cannot_open(pTHX_ pagi_exchange *exchange, const char *type, SV *file
                              SVfARG(file), Strerror(errno));
 }
 
-/* A file that was opened, whose length is known, or could not be (no fd). The descriptor is the engine's,
- * unless it stays the object's. */
+/* Sends a file that a thread has opened, with a known length, or could not open (no fd). The descriptor
+ * becomes the engine's, unless it stays the object's. */
 static SV *send_opened(pTHX_ pagi_exchange *exchange, const char *type, HV *event, HV *file, IV offset,
                        IV length) {
     px_worker *worker = exchange->base.worker;
@@ -114,7 +114,7 @@ static SV *send_opened(pTHX_ pagi_exchange *exchange, const char *type, HV *even
         keep_head(exchange, false);
         return px_future_done(aTHX_ worker, NULL);
     }
-    /* promised trailers: the file is read through its path */
+    /* promised trailers: the file is read by its path */
     if (exchange->response == PAGI_RESPONSE_PROMISED && path) {
         px_store(aTHX_ event, PAGI_KEY(exchange->app->cx, FILE), newSVsv(*path));
         return pagi_response_send_by_reading(aTHX_ exchange, event);
@@ -128,7 +128,7 @@ static SV *send_opened(pTHX_ pagi_exchange *exchange, const char *type, HV *even
     return pagi_response_sent_file(aTHX_ exchange, type, code);
 }
 
-/* Sends a file, or a part of it (length < 0: to its end), as the last piece of the body. */
+/* Sends a file, or a part of it (`length` < 0: to its end), as the last piece of the body. */
 SV *pagi_file_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *file, IV offset,
                    IV length) {
     px_worker *worker = exchange->base.worker;
@@ -145,7 +145,7 @@ SV *pagi_file_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event, S
     const bool may_wait = worker->engine && worker->server && exchange->send && !app->reads_files;
     const bool local = is_local(aTHX_ app, path, len);
     if (may_wait && !local) return open_aside(aTHX_ exchange, event);
-    /* A link may lead anywhere. */
+    /* A symbolic link may lead to other storage. */
     const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (may_wait ? O_NOFOLLOW : 0);
     const int fd = open(path, flags);
     if (fd < 0 && errno == ELOOP && may_wait) return open_aside(aTHX_ exchange, event);

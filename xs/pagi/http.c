@@ -1,5 +1,4 @@
-/* http.c - the http scope: what makes it one. Its request is read in request.c, its response sent in
- * response.c. */
+/* http.c - the http scope. Its request is read in request.c, its response sent in response.c. */
 #include "pagi/pagi.h"
 
 static SV *http_last_event(pTHX_ pagi_exchange *exchange) {

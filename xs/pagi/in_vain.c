@@ -1,10 +1,10 @@
-/* in_vain.c - calls that an application makes in vain, once its request is over: events that go nowhere, and
- * the last event of $receive again and again. */
+/* in_vain.c - calls of an application after the end of its request, which have no effect: events that are
+ * sent to no one, and $receive, which gives the last event again. */
 #include "pagi/pagi.h"
 
-/* Calls in vain that resolve at once: enough for an application that is about to end. */
+/* Such calls that resolve at once: enough for an application that is about to end. */
 #define IN_VAIN_AT_ONCE 100
-/* Seconds. Each further call waits IN_VAIN_DELAY longer than the one before, IN_VAIN_DELAY_MAX at most. */
+/* Seconds by which each further call waits longer than the one before, and the longest wait. */
 #define IN_VAIN_DELAY 1e-6
 #define IN_VAIN_DELAY_MAX 1.0
 
@@ -18,8 +18,8 @@ static SV *after_delay(pTHX_ px_worker *worker, NV seconds, SV *event) {
 }
 
 /* A new reference to the Future of such a call, with `event` (taken over; NULL: without a value). An
- * application that makes no others would keep the loop from its turn for ever: it has to wait for the
- * clock. */
+ * application that makes only such calls would keep the loop from its turn for ever, so they have to wait for
+ * the clock. */
 SV *pagi_in_vain(pTHX_ pagi_exchange *exchange, SV *event) {
     px_worker *worker = exchange->base.worker;
     if (exchange->in_vain < UINT32_MAX) exchange->in_vain++;

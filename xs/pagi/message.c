@@ -1,17 +1,17 @@
 /* message.c - a message of a channel, or the values of a call, as bytes for another interpreter, and back:
  * hashes, lists, strings of bytes or of characters, numbers, truth values and undef.
  *
- * What comes back is made of bytes that another interpreter has sent, and is read as if anybody had. */
+ * Bytes from another interpreter are not trusted: they are checked as if a stranger had sent them. */
 #include "pagi/pagi.h"
 
-/* Values within values. A message that refers to itself ends there. */
+/* Levels of values within values. A message that refers to itself fails there. */
 #define DEPTH_MAX 64
-/* As the hub has it, see engine/src/hub/limits.zig. */
+/* Bytes of a message, as the hub limits them (engine/src/hub/limits.zig). */
 #define BYTES_MAX (1 << 20)
-/* The arguments or the result of a call, which only the two processes of the call have in memory. */
+/* Bytes of the arguments or the result of a call, which only the two processes of the call have in memory. */
 #define CALL_BYTES_MAX (64 << 20)
 
-/* The kinds of values, each followed by what it is made of. */
+/* The kinds of values; each tag is followed by the content named beside it. */
 enum {
     TAG_UNDEF = 'u',
     TAG_TRUE = 't',
@@ -27,14 +27,14 @@ enum {
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* `out` is mortal: reading a value may run code, which may die. */
+/* `out` is mortal, because reading a value may run code that dies. */
 typedef struct writer {
     SV *out;
-    const char *noun; /* what is written */
+    const char *noun; /* subject of the messages: "a message" or "a call" */
     STRLEN bytes_max;
     int depth;
-    const char *wrong; /* NULL: nothing */
-    const char *class; /* of the value that is wrong, or NULL */
+    const char *wrong; /* the mistake in the value; NULL: none */
+    const char *class; /* class of the wrong value, or NULL */
 } writer;
 
 static void put(pTHX_ writer *to, const void *bytes, STRLEN len) {
@@ -155,8 +155,8 @@ static void put_value(pTHX_ writer *to, SV *value) {
     }
 }
 
-/* Whether a type belongs to the events of PAGI, or is that of topics: such a message would be a forged event
- * of the server's. */
+/* Whether a message may not have a type, because it is one of PAGI's events or of topics: the message would
+ * be a forged event of the server's. */
 static bool is_reserved(const char *type, STRLEN len) {
     static const char *const prefixes[] = {"http.", "websocket.", "sse.", "lifespan."};
     for (size_t i = 0; i < C_ARRAY_LENGTH(prefixes); i++)
@@ -164,8 +164,8 @@ static bool is_reserved(const char *type, STRLEN len) {
     return len == strlen("topic.reset") && memEQ(type, "topic.reset", len);
 }
 
-/* The mistake in the type of a message, read from the bytes that the message has become, which no code of
- * the application changes any more. */
+/* The mistake in a message's type, or NULL. The type is read from the message's bytes, which code of the
+ * application cannot change any more. */
 static const char *wrong_type(pTHX_ SV *bytes) {
     SV *message = pagi_message_read(aTHX_ SvPVX_const(bytes), SvCUR(bytes));
     if (!message) return "it is not understood";
@@ -178,7 +178,8 @@ static const char *wrong_type(pTHX_ SV *bytes) {
                : NULL;
 }
 
-/* Says why `to` has no bytes to send: `failure` is the failure's name, `detail` (mortal) what is wrong. */
+/* Says why a value cannot be sent: `failure` is the failure's name, `detail` (mortal) a sentence about the
+ * mistake. */
 static void explain(pTHX_ const writer *to, const char **failure, SV **detail) {
     const bool is_large = strEQ(to->wrong, "MessageTooLarge");
     *failure = is_large ? "MessageTooLarge" : "InvalidMessage";
@@ -187,8 +188,8 @@ static void explain(pTHX_ const writer *to, const char **failure, SV **detail) {
                                      : newSVpvf("%s %s", to->noun, to->wrong));
 }
 
-/* The bytes of a message, mortal; NULL: it cannot be sent, for the reason that `failure` and `detail` tell.
- * Dies as the code of its values does. */
+/* The bytes of a message, mortal; NULL: it cannot be sent, for the reason in `failure` and `detail`. Dies if
+ * code of its values dies. */
 SV *pagi_message_write(pTHX_ SV *message, const char **failure, SV **detail) {
     writer to = {.out = newSVpvs_flags("", SVs_TEMP), .noun = "a message", .bytes_max = BYTES_MAX};
     SvGETMAGIC(message);
@@ -229,7 +230,7 @@ static bool take(reader *from, void *to, STRLEN len) {
     return true;
 }
 
-/* The bytes of a string of which the tag was read; NULL: there are not as many. */
+/* The bytes of a string whose tag was read; NULL: fewer bytes are left than its length says. */
 static const char *take_string(reader *from, U32 *len) {
     if (!take(from, len, sizeof(*len)) || (STRLEN)(from->end - from->at) < *len) return NULL;
     const char *bytes = from->at;
@@ -259,7 +260,7 @@ static SV *get_list(pTHX_ reader *from) {
     return reference;
 }
 
-/* False: what comes is no pair. */
+/* Reads a key and its value into the hash. False: the bytes are no such pair. */
 static bool get_pair(pTHX_ reader *from, HV *hash) {
     char tag;
     U32 len;
@@ -292,7 +293,7 @@ static SV *get_string(pTHX_ reader *from, bool text) {
     return newSVpvn_flags(bytes, len, text ? SVf_UTF8 : 0);
 }
 
-/* A new value; NULL: the bytes are none. */
+/* Reads a new value; NULL: the bytes are not one of these values. */
 static SV *get_value(pTHX_ reader *from) {
     char tag;
     IV integer;
@@ -320,7 +321,8 @@ static SV *get_value(pTHX_ reader *from) {
     }
 }
 
-/* A new reference to what the bytes are, if that is of this type; NULL: they are nothing like it. */
+/* A new reference to the value that the bytes encode, if it is of this type; NULL: it is not, or bytes are
+ * left. */
 static SV *read_as(pTHX_ svtype type, const char *bytes, STRLEN len) {
     reader from = {.at = bytes, .end = bytes + len};
     SV *value = get_value(aTHX_ &from);
@@ -330,12 +332,12 @@ static SV *read_as(pTHX_ svtype type, const char *bytes, STRLEN len) {
     return NULL;
 }
 
-/* A new reference to the hash that the bytes are; NULL: they are none. */
+/* A new reference to the hash that the bytes encode; NULL: they are no hash. */
 SV *pagi_message_read(pTHX_ const char *bytes, STRLEN len) {
     return read_as(aTHX_ SVt_PVHV, bytes, len);
 }
 
-/* A new reference to the list that the bytes are; NULL: they are none. */
+/* A new reference to the list that the bytes encode; NULL: they are no list. */
 SV *pagi_values_read(pTHX_ const char *bytes, STRLEN len) {
     return read_as(aTHX_ SVt_PVAV, bytes, len);
 }

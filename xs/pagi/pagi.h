@@ -1,9 +1,9 @@
-/* pagi.h - what the files of PAGI's face share: keys of scopes and events, kinds of scopes, exchanges,
+/* pagi.h - definitions for the files of PAGI's face: keys of scopes and events, kinds of scopes, exchanges,
  * prototypes.
  *
- * PAGI::Spec says what applications see; each rule of it is in one file here. Where to look: a kind of
- * scope has its own file (http.c, sse.c, websocket.c), the way in is scope.c, request.c and receive.c, the
- * way out event.c and response.c. */
+ * Each rule of PAGI::Spec about what applications see is in one file here. A kind of scope has its own file
+ * (http.c, sse.c, websocket.c); events come in through scope.c, request.c and receive.c, and go out through
+ * event.c and response.c. */
 #ifndef PEREGRINE_PAGI_H
 #define PEREGRINE_PAGI_H
 
@@ -98,7 +98,8 @@
 enum pagi_key { PAGI_KEYS(PAGI_KEY_ENUM) PAGI_KEY_COUNT };
 #undef PAGI_KEY_ENUM
 
-/* Ids of header names and methods that the engine numbers; larger ids are spelled out each time. */
+/* Ids of header names and methods below which the engine's names are kept; names with larger ids are copied
+ * each time. */
 #define PAGI_HEADER_IDS 256
 #define PAGI_METHOD_IDS 64
 
@@ -135,7 +136,7 @@ typedef struct pagi_send_event {
 
 #define PAGI_SEND(text, function) {text, sizeof(text) - 1, function}
 
-/* A type of scope: how it reads, which events it sends, what its application's end means. */
+/* A type of scope: how it reads, which events it sends, and the effect of its application's end. */
 typedef struct pagi_kind {
     const char *name;
     enum pagi_key type, scheme, secure_scheme; /* type and schemes in its scopes */
@@ -144,23 +145,23 @@ typedef struct pagi_kind {
     /* more keys for its scopes, or NULL */
     void (*extend)(pTHX_ pagi_exchange *exchange, const peregrine_request *request);
     const pagi_send_event *sends; /* ends with a NULL type */
-    /* the next event for $receive, a new reference; NULL: there is none yet */
+    /* the next event for $receive, a new reference; NULL: no event is there yet */
     SV *(*next)(pTHX_ pagi_exchange *exchange);
     /* called when a `$receive` waits and no event is there; may be NULL */
     void (*want)(pTHX_ pagi_exchange *exchange);
-    /* BODY, MESSAGE: what the peer sent */
+    /* handles BODY and MESSAGE events: content from the peer */
     void (*body)(pTHX_ pagi_exchange *exchange, const peregrine_event *event);
     void (*closed)(pTHX_ pagi_exchange *exchange, const peregrine_event *event); /* CLOSED */
-    /* the application is done; failure: its exception, or NULL */
+    /* handles the end of the application; `failure`: its exception, or NULL */
     void (*returned)(pTHX_ pagi_exchange *exchange, SV *failure);
-    /* For request.c: the type of events with the request's body, and the event after which there is none
-     * (NULL: not yet). */
+    /* For request.c: the type of events with the request's body; and the last event, after which there is
+     * none (NULL: it has not come yet). */
     enum pagi_key request_event;
     SV *(*last_event)(pTHX_ pagi_exchange *exchange);
-    /* the server stops; NULL: the exchange may go on to its end */
+    /* ends the exchange because the server stops; NULL: the exchange may go on to its end */
     void (*shut_down)(pTHX_ pagi_exchange *exchange);
-    /* For topics.c, NULL where no topic can be read: entries that go out, a reset, and the end of a client
-     * that is too far behind. The first two return the engine's code. */
+    /* For topics.c, NULL where no topic can be read: sends an entry, sends a reset, ends an exchange whose
+     * client is too far behind. The first two return the engine's code. */
     int (*entry)(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found);
     int (*reset)(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found);
     void (*behind)(pTHX_ pagi_exchange *exchange);
@@ -188,40 +189,44 @@ typedef struct pagi_tls_common {
     uint16_t version, cipher_suite;
 } pagi_tls_common;
 
-/* Kinds of TLS connections whose facts are kept: versions by cipher suites, as many as a server usually
- * has. */
+/* Kinds of TLS connections whose facts are kept. A kind is a version with a cipher suite and a certificate;
+ * servers rarely have more. */
 #define PAGI_TLS_COMMON_MAX 4
 
-/* The hash that a scope shows, kept for the next request: with the scalars under its keys, each with a
- * reference of ours. */
+/* The hash `tls` that a scope shows, kept for the next request, with the scalars under its keys, of each of
+ * which the bridge has a reference. */
 typedef struct pagi_tls_kept {
     HV *hash; /* NULL: none */
     SV *values[PAGI_TLS_FIELDS];
     UV fingerprint;
-    UV serial; /* the serial number of the facts that the hash was made of; 0: a client certificate's */
+    /* `serial` of the facts in the hash; 0: they are about a client certificate, and not used again */
+    UV serial;
 } pagi_tls_kept;
 
-/* An application, and what the worker keeps to serve requests with it. */
+/* An application, and the worker's data for its requests. */
 struct pagi_app {
     px_worker *worker;
     pagi_context *cx;
     SV *code;
-    HV *state;      /* the state of the application's lifespan, or NULL */
-    HV *extensions; /* advertised, or NULL */
+    HV *state;      /* the application's lifespan state, or NULL */
+    HV *extensions; /* extensions that scopes advertise, or NULL */
     SV *pool;       /* the PAGI::Server::WorkerPool of its scopes, or NULL */
     enum {
         PAGI_SYNC_NONE,
         PAGI_SYNC_OVER, /* handlers that block leave their requests to other interpreters */
         PAGI_SYNC_HERE, /* handlers that block run here */
     } sync;
-    SV *worker_state; /* beside a pool, what its handlers share here, or NULL */
-    SV *check;      /* function that says what is wrong with an event, or NULL: no more than is needed */
-    SV *error_page; /* function that makes the page about an end without a response, or NULL: a plain 500 */
+    SV *worker_state; /* beside a pool: the state that the pool's handlers share in this process, or NULL */
+    /* function that checks events in development, or NULL: events are only checked as far as is necessary */
+    SV *check;
+    /* function that makes the page about an end without a response, or NULL: the answer is a plain 500 */
+    SV *error_page;
     bool reads_files; /* whether files are read and sent as bytes, in place of sendfile(2) */
-    peregrine_node *node; /* the hub's node here, which node_object keeps; NULL: there are no channels */
+    /* the hub's node in this interpreter, which node_object owns; NULL: there are no channels */
+    peregrine_node *node;
     SV *node_object;
     SV *topics; /* the application's PAGI::Server::Topics, or NULL */
-    HV *local_folders; /* folders on this machine's storage, whose files are opened at once */
+    HV *local_folders; /* folders on storage of this machine, whose files are opened at once */
     pagi_tls_common tls[PAGI_TLS_COMMON_MAX];
     UV tls_serial;
     size_t high_water, low_water;
@@ -229,7 +234,7 @@ struct pagi_app {
     uint32_t stream_idle_ms;
 };
 
-/* The values of a scope: first the strings, then what has parts. */
+/* The values of a scope: first the strings, then values that have parts. */
 enum pagi_slot {
     PAGI_SLOT_TYPE,
     PAGI_SLOT_HTTP_VERSION,
@@ -251,7 +256,8 @@ enum pagi_slot {
     PAGI_SLOT_COUNT
 };
 
-/* A scope hash and the scalars under its keys, each with a reference of ours (NULL: the key is not there). */
+/* A scope's hash and the scalars under its keys, of each of which the bridge has a reference (NULL: no such
+ * key). */
 typedef struct pagi_scope {
     HV *hash;
     bool secure;     /* the scope has the tls extension */
@@ -260,28 +266,28 @@ typedef struct pagi_scope {
     SV *slots[PAGI_SLOT_COUNT];
 } pagi_scope;
 
-/* How far the request's body is. */
+/* The state of the request's body. */
 typedef enum {
-    PAGI_REQUEST_MORE,      /* more of the body comes, for which the engine was not asked */
+    PAGI_REQUEST_MORE,      /* more of the body comes; the engine was not asked for it */
     PAGI_REQUEST_ASKED,     /* a peregrine_read() is unanswered */
     PAGI_REQUEST_LAST,      /* the whole body is here */
     PAGI_REQUEST_DELIVERED, /* the application has the whole body */
 } pagi_request_state;
 
-/* How far the response is, as the application's events have it. */
+/* The state of the response, by the application's events. */
 typedef enum {
     PAGI_RESPONSE_NONE,
     PAGI_RESPONSE_STARTED,
-    PAGI_RESPONSE_PROMISED,     /* likewise, and trailers were promised */
+    PAGI_RESPONSE_PROMISED,     /* started, and trailers were promised */
     PAGI_RESPONSE_TRAILERS_DUE, /* the body is complete, the promised trailers are not there */
     PAGI_RESPONSE_COMPLETE,
 } pagi_response_state;
 
-/* How a request ended for its application. */
+/* The end of a request, as its application sees it. */
 typedef enum {
     PAGI_END_OPEN,
     PAGI_END_COMPLETED,    /* the response was delivered */
-    /* the peer sends no more: disconnected for the application, but it may read, so what is sent goes out */
+    /* the peer sends no more: for the application it is gone, but output goes out, as it may read */
     PAGI_END_HALF_CLOSED,
     PAGI_END_DISCONNECTED, /* the connection is gone: output goes nowhere */
 } pagi_end_state;
@@ -299,22 +305,22 @@ typedef struct pagi_socket {
     bool connect_told; /* websocket.connect was given */
     bool paused;       /* the peer is not read */
     uint16_t close_code; /* the code with which the WebSocket has ended; 0: not known, or not yet */
-    uint32_t ping_ms, pong_ms; /* of a websocket.keepalive that came before websocket.accept; 0: none */
+    uint32_t ping_ms, pong_ms; /* ms of a websocket.keepalive that came before websocket.accept; 0: none */
     SV *close_reason;
-    AV *offered; /* subprotocols, until the handshake is answered; NULL: none */
+    AV *offered; /* subprotocols that the client offers, until the handshake is answered; NULL: none */
     AV *queue;   /* messages that the application has not asked for; NULL: none */
     size_t queued_bytes;
 } pagi_socket;
 
 /* Additional state of an exchange of the sse kind. */
 typedef struct pagi_stream {
-    /* with a stream, or with an ordinary response */
+    /* the application's choice: a stream, or an ordinary response */
     enum { PAGI_STREAM_UNDECIDED, PAGI_STREAM_CHOSEN, PAGI_STREAM_DECLINED } answer;
-    /* the comment of an sse.keepalive that came before sse.start, as it goes out, or NULL */
+    /* text of an sse.keepalive that came before sse.start, as it is sent, or NULL */
     SV *comment;
     uint32_t comment_ms;
     SV *close_reason; /* the application's reason for closing, or NULL */
-    bool encoded; /* has a Content-Encoding: the engine's comments would not be of it */
+    bool encoded; /* the stream has a Content-Encoding, which comments by the engine would not have */
 } pagi_stream;
 
 /* A request and its response. */
@@ -323,17 +329,19 @@ struct pagi_exchange {
     pagi_app *app;
     const pagi_kind *kind;
     bool app_running;
-    bool blocks;       /* $receive and $send return when what they stand for is there */
+    bool blocks;       /* $receive and $send wait until their Future is ready, for a handler that blocks */
     bool head_only;    /* the method is HEAD: no content is sent */
-    bool late_told;    /* the log has it that an event came after the response was complete */
+    bool late_told;    /* the log was told that an event came after the response was complete */
     bool body_told;    /* $receive has given a part of the request's body */
-    bool last_told;    /* $receive has given the event after which there is none */
-    uint32_t in_vain;  /* calls that came when the request was over */
-    /* by websocket.close or sse.close, while the peer was there: to send after that is a mistake */
+    bool last_told;    /* $receive has given the last event, after which there is none */
+    uint32_t in_vain;  /* calls that came after the end of the request, see in_vain.c */
+    /* websocket.close or sse.close was sent while the peer was there: further events are the application's
+     * mistake */
     bool app_closed;
-    bool mail_given;   /* the last event of $receive was a message of its channel */
+    bool mail_given;   /* the last event of $receive was a message of the request's channel */
     bool above;        /* queued output reached the high-water mark */
-    /* a $receive was cancelled because nothing will come: an `await` of it dies, which is nobody's error */
+    /* a $receive was cancelled because no event will come: an `await` of it dies, which is not reported as an
+     * error */
     bool let_go;
     pagi_request_state request;
     pagi_response_state response;
@@ -342,29 +350,29 @@ struct pagi_exchange {
     pagi_socket socket; /* of the websocket kind */
     pagi_stream stream; /* of the sse kind */
     pagi_scope *scope; /* the scope of the present request, or one that the next request may use, or NULL */
-    uint64_t mailbox;  /* of the request's channel; 0: it has none */
-    AV *resets;        /* events topic.reset that $receive has not given, or NULL */
+    uint64_t mailbox;  /* mailbox of the request's channel; 0: there is no channel */
+    AV *resets;        /* topic.reset events that $receive has not given yet, or NULL */
     HV *follows;       /* Futures of subscriptions without answer, by their numbers, or NULL */
-    uint32_t follow_number; /* of the last subscription */
-    CV *receive, *send, *app_ready; /* ours until the exchange is let go */
-    SV *connection; /* `pagi.connection`; NULL until a scope has it */
+    uint32_t follow_number; /* number of the last subscription */
+    CV *receive, *send, *app_ready; /* references of ours until the exchange is let go */
+    SV *connection; /* the object `pagi.connection`; NULL until a scope has it */
     SV *transport;
-    SV *body;       /* body bytes that nobody has asked for yet, or NULL */
+    SV *body;       /* body bytes that no $receive has given yet, or NULL */
     AV *trailers;   /* request trailers, or NULL */
     SV *receiver;   /* the pending Future of $receive that has waited longest (the object itself), or NULL */
     AV *receivers;  /* the Futures of further `$receive` calls, oldest first, or NULL */
     AV *senders;    /* pending Futures of $send, or NULL */
     AV *flushers;   /* the Futures of http.fullflush, or NULL */
-    /* Futures of code that reads a body to send it: resolved when output ends; or NULL */
+    /* Futures of code that reads a file to send it, resolved when no more output goes out; or NULL */
     AV *feeders;
     SV *app_future; /* the application's pending Future, or NULL */
-    /* while a thread opens a file that was sent: becomes ready then, what is sent meanwhile comes after it */
+    /* becomes ready when a thread has opened a file for `$send`, on which later events wait; or NULL */
     SV *opening;
     SV *disconnect_future;
     AV *on_disconnect, *on_complete, *on_high_water, *on_drain;
 };
 
-/* The exchange behind the bridge's part of it. */
+/* The exchange of PAGI's face whose first member is the bridge's exchange. */
 static inline pagi_exchange *pagi_exchange_of(px_exchange *exchange) {
     return (pagi_exchange *)exchange;
 }
@@ -374,7 +382,7 @@ static inline bool pagi_exchange_is_left(const pagi_exchange *exchange) {
     return exchange->end == PAGI_END_HALF_CLOSED || exchange->end == PAGI_END_DISCONNECTED;
 }
 
-/* Whether what the application sends goes out. */
+/* Whether output of the application still goes to the peer. */
 static inline bool pagi_exchange_delivers(const pagi_exchange *exchange) {
     return exchange->end == PAGI_END_OPEN || exchange->end == PAGI_END_HALF_CLOSED;
 }
@@ -447,11 +455,11 @@ SV *pagi_plain_copy(pTHX_ SV *event);
 
 /* event.c */
 #define PAGI_FIELDS_ON_STACK 32
-#define PAGI_FIELDS_SPARE 2 /* more that always find room in a list */
+#define PAGI_FIELDS_SPARE 2 /* fields that the server may add to a list */
 typedef struct pagi_fields {
     peregrine_field *list;
     size_t count;
-    AV *given; /* the array that the fields come from, valid until Perl code runs; NULL: none */
+    AV *given; /* the array that the fields were read from, valid until Perl code runs; NULL: none */
     peregrine_field local[PAGI_FIELDS_ON_STACK];
 } pagi_fields;
 const char *pagi_event_bytes(pTHX_ SV *value, const char **bytes, size_t *len);
@@ -463,7 +471,7 @@ SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV 
 SV *pagi_event_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found);
 SV *pagi_event_interim(pTHX_ pagi_app *app, const char *type, HV *event, IV *status, bool *found);
 const char *pagi_event_text(pTHX_ SV *value, const char **bytes, size_t *len);
-#define PAGI_SECONDS_MAX 1000000 /* intervals that fit into the engine's milliseconds */
+#define PAGI_SECONDS_MAX 1000000 /* seconds, so that intervals fit into the engine's milliseconds */
 SV *pagi_event_number(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, NV *number,
                       bool *found);
 SV *pagi_event_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code);

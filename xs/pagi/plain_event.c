@@ -1,9 +1,9 @@
-/* plain_event.c - the event that an application sends, such that no Perl code runs while it is read
- * (bridge/plain.c): itself nearly always, a copy of its fields if one of them is tied, magical or
- * overloaded. Who adds a field adds it to the table. */
+/* plain_event.c - makes a sent event one that can be read without running Perl code (bridge/plain.c): nearly
+ * always the event itself, but a copy of its fields if one of them is tied, magical or overloaded. A new
+ * field of events has to be in the table. */
 #include "pagi/pagi.h"
 
-/* The fields that events have. Others are not read, nor copied. */
+/* The fields of events. Values under other keys are neither read nor copied. */
 static const struct {
     enum pagi_key key;
     px_copy_function copy;
@@ -24,8 +24,8 @@ static const struct {
     {PAGI_KEY_COMPRESS, px_plain_flag},
 };
 
-/* For Peregrine::_plain_event, which is called guarded: a new reference to the copy, or to whatever else
- * it is. */
+/* For Peregrine::_plain_event, which is called guarded: a new reference to a copy of the event, or a copy of
+ * a value that is no hash. */
 SV *pagi_plain_copy(pTHX_ SV *event) {
     pagi_context *cx = pagi_context_get(aTHX);
     px_plain_field fields[C_ARRAY_LENGTH(event_fields)];
@@ -36,7 +36,7 @@ SV *pagi_plain_copy(pTHX_ SV *event) {
     return px_plain_copy(aTHX_ event, fields, C_ARRAY_LENGTH(fields));
 }
 
-/* The hash to read an event from: plain, and good until the caller's FREETMPS. NULL if it cannot be read;
+/* The hash to read an event from: plain, and good until the caller's FREETMPS. NULL: it cannot be read, and
  * *failed is a Future that says why. */
 HV *pagi_plain_event(pTHX_ px_worker *worker, SV *event, SV **failed) {
     HV *hash = px_plain_hash(event);

@@ -1,8 +1,8 @@
-/* receive.c - $receive: who waits for an event, and who gets the next one. The events themselves are the
+/* receive.c - $receive: the Futures that wait for events, and their order. The events themselves are the
  * business of a kind of scope. */
 #include "pagi/pagi.h"
 
-/* Takes the oldest Future out; the next becomes the oldest. */
+/* Takes the oldest Future out of the list; the next one becomes the oldest. */
 static void forget_first(pTHX_ pagi_exchange *exchange) {
     SV *oldest = exchange->receiver;
     AV *others = exchange->receivers;
@@ -14,8 +14,8 @@ static void forget_first(pTHX_ pagi_exchange *exchange) {
     SvREFCNT_dec(oldest);
 }
 
-/* The oldest Future that still waits, as a mortal reference; NULL when nobody does. Those that were
- * cancelled go. */
+/* The oldest Future that still waits, as a mortal reference; NULL: none waits. Cancelled Futures are
+ * dropped. */
 static SV *first_waiting(pTHX_ pagi_exchange *exchange) {
     while (exchange->receiver) {
         SV *future = sv_2mortal(newRV_inc(exchange->receiver));
@@ -42,8 +42,8 @@ bool pagi_receive_waits(pTHX_ pagi_exchange *exchange) {
     return first_waiting(aTHX_ exchange) != NULL;
 }
 
-/* Gives an event (taken over) to the one who has waited longest; false when nobody waits, and then it
- * stays the caller's. */
+/* Gives an event (taken over) to the Future that has waited longest. False: none waits, and the event stays
+ * the caller's. */
 bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event) {
     SV *future = first_waiting(aTHX_ exchange);
     if (!future) return false;
@@ -53,8 +53,8 @@ bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event) {
     return true;
 }
 
-/* The next event of the scope, or message of its channel: by turns where there are both, so that neither
- * keeps the other back. */
+/* The next event of the scope, or message of the request's channel: by turns where both have one, so that
+ * neither delays the other. */
 static SV *next_of_both(pTHX_ pagi_exchange *exchange) {
     const bool mail_first = !exchange->mail_given;
     SV *event = mail_first ? pagi_channels_next(aTHX_ exchange) : exchange->kind->next(aTHX_ exchange);
@@ -74,8 +74,8 @@ static inline SV *next_of(pTHX_ pagi_exchange *exchange) {
     return exchange->mailbox ? next_of_both(aTHX_ exchange) : exchange->kind->next(aTHX_ exchange);
 }
 
-/* To be called when events have come or a limit has changed: serves the calls of `receive` that wait, oldest
- * first, with the events that there are. */
+/* To be called when events have come or a limit has changed: gives events to the Futures of $receive that
+ * wait, oldest first. */
 void pagi_receive_serve(pTHX_ pagi_exchange *exchange) {
     const pagi_kind *kind = exchange->kind;
     while (first_waiting(aTHX_ exchange)) {
@@ -84,8 +84,8 @@ void pagi_receive_serve(pTHX_ pagi_exchange *exchange) {
             if (kind->want) kind->want(aTHX_ exchange);
             return;
         }
-        /* The last event closes the channel, and a callback of that may cancel the Future that has waited.
-         * The event comes again. */
+        /* The last event closes the channel, and a callback about that may cancel the Future that has waited.
+         * The event is not lost: it is made again. */
         if (!pagi_receive_give(aTHX_ exchange, event)) SvREFCNT_dec_NN(event);
     }
 }
@@ -117,7 +117,7 @@ static SV *next_event(pTHX_ pagi_exchange *exchange) {
     return future;
 }
 
-/* $receive */
+/* The function $receive. */
 XS_EXTERNAL(pagi_xs_receive) {
     dXSARGS;
     PERL_UNUSED_VAR(items);
@@ -132,7 +132,7 @@ XS_EXTERNAL(pagi_xs_receive) {
     XSRETURN(1);
 }
 
-/* $receive of an exchange that a sync handler has had (pagi_sync). */
+/* The function $receive of an exchange that a sync handler has used (pagi_sync). */
 XS_EXTERNAL(pagi_xs_receive_sync) {
     const pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
     const bool blocks = exchange->blocks;

@@ -1,10 +1,10 @@
-/* refusal.c - answers of the server's own to a request that has an application: a refused handshake, and
- * the 500 for an application that ended without a response. In development that has a page for whoever
- * writes the application (PAGI::Server::ErrorPage). */
+/* refusal.c - answers of the server's own to a request that has an application: a refused handshake, and the
+ * 500 for an application that ended without a response. In development the 500 has a page for the
+ * application's author (PAGI::Server::ErrorPage). */
 #include "pagi/pagi.h"
 
-/* Ends the request with a response after which the connection closes. `reason`: why it has failed for the
- * application, even if the peer gets this. */
+/* Ends the request with a response after which the connection closes. `reason`: why the request has failed
+ * for the application, even if the peer gets the response. */
 static void refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const pagi_fields *fields,
                    const pagi_text *body, uint32_t reason) {
     px_worker *worker = exchange->base.worker;
@@ -22,13 +22,13 @@ static void refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const pagi_fi
     const int code = peregrine_respond(worker->engine, exchange->base.ticket, &response);
     if (code >= 0) px_note_answer(&exchange->base, response.status);
     px_worker_queued(aTHX_ worker);
-    /* the code of an exception has begun an answer meanwhile */
+    /* code of the exception's class has begun an answer meanwhile */
     if (code < 0) pagi_response_cut(aTHX_ exchange);
     pagi_exchange_disconnect(aTHX_ exchange, reason);
     if (code == PEREGRINE_DONE) px_exchange_ticket_gone(aTHX_ &exchange->base);
 }
 
-/* An answer of a few words. */
+/* Ends the request with a response of a few words. */
 void pagi_response_refuse(pTHX_ pagi_exchange *exchange, uint16_t status, const char *text, uint32_t reason) {
     static const peregrine_field type = {"content-type", 12, "text/plain; charset=utf-8", 25};
     pagi_fields fields = {.list = fields.local, .count = 1, .local = {type}};
@@ -49,7 +49,7 @@ static AV *page_about(pTHX_ pagi_exchange *exchange, SV *failure, const char *st
            : NULL;
 }
 
-/* Answers with that page. False: there is none that could be sent. */
+/* Answers with such a page. False: the page cannot be sent. */
 static bool show_page(pTHX_ pagi_exchange *exchange, AV *page) {
     pagi_fields fields;
     pagi_text body;
@@ -60,8 +60,8 @@ static bool show_page(pTHX_ pagi_exchange *exchange, AV *page) {
     return true;
 }
 
-/* The answer of last resort, to a request whose application ended as `stage` says, with an exception or
- * without one (NULL). */
+/* Answers a request with 500, because its application ended as `stage` says, with an exception or without one
+ * (NULL). */
 void pagi_response_backstop(pTHX_ pagi_exchange *exchange, SV *failure, const char *stage) {
     AV *page = exchange->app->error_page ? page_about(aTHX_ exchange, failure, stage) : NULL;
     if (exchange->response == PAGI_RESPONSE_COMPLETE || (page && show_page(aTHX_ exchange, page))) return;

@@ -1,11 +1,11 @@
 /* request.c - the events of scopes whose client sends a request body, http and sse: the body in pieces,
  * then the last event.
  *
- * A piece is read from the peer when somebody asks for it, so that an application which does not ask makes
+ * A piece is read from the peer when $receive is called, so that an application which does not call it makes
  * the peer wait. */
 #include "pagi/pagi.h"
 
-/* Whether there is body, or the end of it, that no event has told of. */
+/* Whether a part of the body, or its end, was told by no event yet. */
 static bool has_news(const pagi_exchange *exchange) {
     return exchange->body || exchange->request == PAGI_REQUEST_LAST;
 }
@@ -38,14 +38,14 @@ static SV *body_event(pTHX_ pagi_exchange *exchange) {
     return reference;
 }
 
-/* Whether the application may still ask for what its peer sent. One that has ended its side after a whole
- * request is gone only then. */
+/* Whether the application may still ask for content of its peer. A peer that has ended its side after a whole
+ * request counts as gone when the application has the request. */
 bool pagi_request_goes_on(const pagi_exchange *exchange) {
     return exchange->end == PAGI_END_OPEN ||
            (exchange->end == PAGI_END_HALF_CLOSED && exchange->request != PAGI_REQUEST_DELIVERED);
 }
 
-/* The next event for $receive: the last one, or a piece of the body; NULL when there is neither yet. */
+/* The next event for $receive: the last one, or a piece of the body; NULL: neither is there yet. */
 SV *pagi_request_next(pTHX_ pagi_exchange *exchange) {
     SV *last = exchange->kind->last_event(aTHX_ exchange);
     if (last) {
@@ -55,7 +55,7 @@ SV *pagi_request_next(pTHX_ pagi_exchange *exchange) {
     return has_news(exchange) ? body_event(aTHX_ exchange) : NULL;
 }
 
-/* Asks the engine for more body, once at a time. */
+/* Asks the engine for more body, unless it was asked already. */
 void pagi_request_want(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (exchange->request != PAGI_REQUEST_MORE || !worker->engine) return;
@@ -67,7 +67,7 @@ void pagi_request_want(pTHX_ pagi_exchange *exchange) {
     px_worker_wake(worker);
 }
 
-/* BODY: bytes that arrived although nobody waits any more are kept for the next $receive. */
+/* Handles a BODY event: bytes for which no $receive waits any more are kept for the next one. */
 void pagi_request_body(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     if (exchange->request == PAGI_REQUEST_LAST || exchange->request == PAGI_REQUEST_DELIVERED) return;
     exchange->request = PAGI_REQUEST_MORE;

@@ -1,15 +1,15 @@
-/* response.c - an HTTP response by events: its start and its body. For the http scope, and for those of
- * its siblings that may answer with a plain response instead of what their scope is for.
+/* response.c - an HTTP response by events: its start and its body. For the http scope, and for sse and
+ * websocket, where such a response may take the place of the stream or the WebSocket.
  *
- * Which framing an answer gets, which fields the server adds and what a legal field is, the engine knows. */
+ * The engine decides the framing of a response, the fields that are added, and which fields are legal. */
 #include "pagi/pagi.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The Future of an event that comes when the response is complete: such an event does nothing. The log of
- * level debug says so, once a request. */
+/* The Future of an event that comes after the response is complete, and does nothing. The log is told once a
+ * request, at level debug. */
 static SV *too_late(pTHX_ pagi_exchange *exchange, const char *type) {
     if (!exchange->late_told) {
         exchange->late_told = true;
@@ -18,8 +18,8 @@ static SV *too_late(pTHX_ pagi_exchange *exchange, const char *type) {
     return px_future_done(aTHX_ exchange->base.worker, NULL);
 }
 
-/* Starts the response. `instead`: it takes the place of what the scope is for, so that the connection
- * closes after it. */
+/* Starts the response. `instead`: it takes the place of a stream or a WebSocket, so the connection closes
+ * after it. */
 SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool instead) {
     px_worker *worker = exchange->base.worker;
     pagi_context *cx = exchange->app->cx;
@@ -58,7 +58,7 @@ SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *eve
     return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
-/* Checks that a body event may come now. NULL if so, otherwise the Future to return. */
+/* NULL if a body event may come now, otherwise the Future to return. */
 static SV *body_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     switch (exchange->response) {
     case PAGI_RESPONSE_STARTED:
@@ -75,16 +75,16 @@ static SV *body_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     return too_late(aTHX_ exchange, type);
 }
 
-/* The body is complete. */
+/* Notes that the body is complete. */
 static void body_done(pagi_exchange *exchange) {
     PX_ASSERT(pagi_response_takes_body(exchange));
     exchange->response =
         exchange->response == PAGI_RESPONSE_PROMISED ? PAGI_RESPONSE_TRAILERS_DUE : PAGI_RESPONSE_COMPLETE;
 }
 
-/* Whether the last piece that was sent takes no memory of its own, because many scalars share its string. An
- * application that waits until it has left keeps a share, of which Perl allows 255, and copies the string for
- * the next one: such a wait would cost what it is to save. */
+/* Whether the piece that was sent last takes no memory of its own, because many scalars share its string. An
+ * application that waited until the piece has left would keep a share, of which Perl allows 255, and copies
+ * the string for the next one: the wait would cost the memory that it is to save. */
 static bool is_shared_by_many(const px_worker *worker, const SV *body) {
     const int many = 16;
     return body && px_loan_is_of(worker, body) && SvIsCOW(body) && SvLEN(body) > 0 && CowREFCNT(body) >= many;
@@ -130,8 +130,8 @@ static SV *read_range(pTHX_ const pagi_app *app, const char *type, HV *event, pa
     return NULL;
 }
 
-/* Whether the kernel may send a file by itself: a regular file whose size is right, so none of /proc. A file
- * that the engine gets ends the body, so before promised trailers the file is read and sent as bytes. */
+/* Whether the kernel may send a file by itself: it is a regular file with a true size (not of /proc). Such a
+ * file ends the body, so before promised trailers a file is read and sent as bytes. */
 bool pagi_response_kernel_sends(const pagi_exchange *exchange, int fd) {
     struct stat about;
     char probe;
@@ -159,8 +159,8 @@ SV *pagi_response_send_range(pTHX_ pagi_exchange *exchange, const char *type, in
                                                         (uint64_t)offset, (int64_t)length));
 }
 
-/* Has the server read what the kernel cannot send (PAGI::Server::HandleBody), and send it with $send while
- * that goes out. */
+/* Has the server read a file that the kernel cannot send (PAGI::Server::HandleBody), and send it by $send as
+ * output leaves. */
 SV *pagi_response_send_by_reading(pTHX_ pagi_exchange *exchange, HV *event) {
     px_worker *worker = exchange->base.worker;
     if (!worker->engine || !worker->server || !exchange->send) return px_future_done(aTHX_ worker, NULL);
@@ -182,7 +182,7 @@ static IO *io_of(pTHX_ SV *fh) {
     return isGV_with_GP(glob) ? GvIO((GV *)glob) : NULL;
 }
 
-/* A handle is read from where it stands unless `offset` says otherwise. */
+/* Sends a handle's content from its position on, unless `offset` says otherwise. */
 static SV *send_handle(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *fh,
                        pagi_range *range) {
     px_worker *worker = exchange->base.worker;
@@ -200,7 +200,7 @@ static SV *send_handle(pTHX_ pagi_exchange *exchange, const char *type, HV *even
     return pagi_response_send_range(aTHX_ exchange, type, fd, range->offset, range->length);
 }
 
-/* Sends what a file or a handle has as the last piece of the body. */
+/* Sends content of a file or a handle as the last piece of the body. */
 static SV *send_content(pTHX_ pagi_exchange *exchange, const char *type, HV *event, SV *file, SV *fh) {
     pagi_range range;
     SV *failed = read_range(aTHX_ exchange->app, type, event, &range);
@@ -211,7 +211,7 @@ static SV *send_content(pTHX_ pagi_exchange *exchange, const char *type, HV *eve
            : send_handle(aTHX_ exchange, type, event, fh, &range);
 }
 
-/* Sends the next piece of the body; `files`: which may be a file or a file handle. */
+/* Sends the next piece of the body; `files`: the piece may be a file or a file handle. */
 SV *pagi_response_body(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool files) {
     px_worker *worker = exchange->base.worker;
     pagi_context *cx = exchange->app->cx;
@@ -254,13 +254,13 @@ SV *pagi_response_trailers(pTHX_ pagi_exchange *exchange, HV *event) {
     return pagi_event_field_outcome(aTHX_ exchange, type, code, &fields);
 }
 
-/* Whether the application was told of an extension. */
+/* Whether an extension is advertised to the application. */
 static bool is_advertised(pTHX_ const pagi_app *app, SV *extension) {
     return app->extensions && hv_exists_ent(app->extensions, extension, 0);
 }
 
 /* http.response.informational: an interim response, before the response itself. A client of HTTP/1.0 would
- * take it for that, and is sent nothing. */
+ * take it for the response, and is sent nothing. */
 SV *pagi_response_inform(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "http.response.informational";
     px_worker *worker = exchange->base.worker;
@@ -297,7 +297,7 @@ void pagi_response_cut(pTHX_ pagi_exchange *exchange) {
     px_exchange_ticket_gone(aTHX_ &exchange->base);
 }
 
-/* http.fullflush: what is queued goes to the kernel now, or as soon as that has room. */
+/* http.fullflush: queued output goes to the kernel now, or as soon as the kernel has room. */
 SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "http.fullflush";
     px_worker *worker = exchange->base.worker;
@@ -315,8 +315,7 @@ SV *pagi_response_flush(pTHX_ pagi_exchange *exchange, HV *event) {
     return future;
 }
 
-/* The application is done: a response that it did not start is made for it, one that it did not end is
- * cut. */
+/* Handles the end of the application: a missing response is made for it, an incomplete one is cut. */
 void pagi_response_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
     if (exchange->response == PAGI_RESPONSE_COMPLETE) {
         const bool died = failure && !exchange->let_go;

@@ -2,17 +2,17 @@
  *
  * Building and freeing a scope costs as much as everything else that the bridge does for a small request.
  * Most applications only read it and let it go, so that it can serve again with other strings in it. That
- * must not be observable: a scope is kept only if the application has finished, nobody refers to the hash
- * or to anything in it, weakly or not, and its shape is as it was built. What an application stored in it,
- * replaced, removed, blessed or attached magic to sends it to be freed as usual. */
+ * must not be observable: a scope is kept only if the application has finished, nobody refers to the hash or
+ * to anything in it, weakly or not, and its shape is as it was built. A scope in which an application has
+ * stored, replaced, removed or blessed a value, or attached magic to one, is freed as usual. */
 #include "pagi/pagi.h"
 
-/* Longer strings and lists are freed with their scope, so that one large request does not occupy memory
- * for ever. */
+/* Strings with more bytes, and lists with more fields, are freed with their scope, so that one large request
+ * does not occupy memory for ever. */
 #define PAGI_KEEP_BYTES 1024
 #define PAGI_KEEP_FIELDS 64
 
-/* ---- What may be kept ------------------------------------------------------------------------ */
+/* ---- Conditions for keeping a scope ------------------------------------------------------------ */
 
 #define PAGI_UNUSUAL (SVf_READONLY | SVf_PROTECT | SVs_OBJECT | SVs_GMG | SVs_SMG | SVs_RMG)
 
@@ -21,19 +21,19 @@ static bool plain_scalar(const SV *sv, U32 references) {
            (SvTYPE(sv) < SVt_PV || SvLEN(sv) <= PAGI_KEEP_BYTES);
 }
 
-/* A strong reference that nobody else has. */
+/* Whether a value is a strong reference to which so many `references` point. */
 static bool plain_reference(const SV *sv, U32 references) {
     return SvREFCNT(sv) == references && SvROK(sv) && SvTYPE(sv) < SVt_PVMG &&
            !(SvFLAGS(sv) & PAGI_UNUSUAL) && !SvWEAKREF(sv);
 }
 
-/* A number that was never used as anything else. */
+/* Whether a value is this number, and was never used as anything else. */
 static bool plain_number(const SV *sv, IV value) {
     return SvTYPE(sv) == SVt_IV && SvIOK(sv) && !(SvFLAGS(sv) & (PAGI_UNUSUAL | SVf_ROK)) &&
            SvIVX(sv) == value;
 }
 
-/* A copy that still shares its string, or nothing of nothing. */
+/* Whether a value is a copy that still shares the string of `original`, or undef where `original` is NULL. */
 static bool plain_text(const SV *sv, const SV *original) {
     if (!original) return !SvOK(sv);
     return SvPOK(sv) && !SvUTF8(sv) && SvTYPE(sv) < SVt_PVMG && !(SvFLAGS(sv) & (PAGI_UNUSUAL | SVf_ROK)) &&
@@ -60,8 +60,8 @@ static HV *plain_hash(const SV *reference) {
     return weakly_referred(hash) ? NULL : hash;
 }
 
-/* A number that changes when a key or the scalar under it does; 0 when a value is referred to by others
- * than the hash and its slot. */
+/* A number that changes when a key, or the scalar under it, is another one; 0: a value has other references
+ * than those of the hash and its slot. */
 UV pagi_fingerprint(HV *hash) {
     UV sum = 1;
     HE **buckets = HvARRAY(hash);
@@ -108,7 +108,7 @@ static bool plain_address(const SV *reference) {
     return list && plain_pair(list);
 }
 
-/* The hash of a scope's `pagi.extensions`, untouched: the pool under its name. */
+/* Whether the hash `extensions` below `pagi` is as it was made: it has the pool alone. */
 static bool plain_pool(const pagi_app *app, const SV *reference) {
     if (!plain_reference(reference, 1) || !plain_container(SvRV(reference), SVt_PVHV)) return false;
     HV *hash = (HV *)SvRV(reference);
@@ -120,7 +120,7 @@ static bool plain_pool(const pagi_app *app, const SV *reference) {
            SvRV(pool) == SvRV(app->pool);
 }
 
-/* Whether `pagi` in the scope has the two versions alone, as the server has put them there. */
+/* Whether `pagi` in the scope has the two versions alone, as the server has made them. */
 static bool plain_versions(const pagi_context *cx, const SV *reference) {
     HV *hash = plain_hash(reference);
     if (!hash || HvTOTALKEYS(hash) != 2) return false;
@@ -139,15 +139,15 @@ static bool plain_versions(const pagi_context *cx, const SV *reference) {
     return true;
 }
 
-/* The state of the pool's handlers, untouched. */
+/* Whether the state of the pool's handlers is as it was made. */
 static bool plain_worker_state(pTHX_ const pagi_app *app, HV *hash) {
     const SV *state = px_fetch(aTHX_ hash, PAGI_KEY(app->cx, WORKER_STATE));
     return state && plain_reference(state, 1) && SvROK(app->worker_state) &&
            SvRV(state) == SvRV(app->worker_state);
 }
 
-/* The two versions and the worker pool, untouched. Looks the versions up: no server without a pool pays for
- * this one. */
+/* Like plain_versions, for an application with a worker pool. Looks the versions up by key, which servers
+ * without a pool do not pay for. */
 static bool plain_with_pool(pTHX_ const pagi_app *app, const SV *reference) {
     const pagi_context *cx = app->cx;
     HV *hash = plain_hash(reference);
@@ -163,7 +163,8 @@ static bool plain_with_pool(pTHX_ const pagi_app *app, const SV *reference) {
     return true;
 }
 
-/* Hashes that are copied anew for each request: only the reference itself has to be as it was. */
+/* Whether hashes that are filled for each request can be kept: only the references to them have to be as they
+ * were. */
 static bool emptied(const pagi_app *app, const pagi_scope *scope) {
     SV *const *slots = scope->slots;
     const HV *extensions = plain_hash(slots[PAGI_SLOT_EXTENSIONS]);
@@ -171,7 +172,7 @@ static bool emptied(const pagi_app *app, const pagi_scope *scope) {
     return !slots[PAGI_SLOT_STATE] || plain_hash(slots[PAGI_SLOT_STATE]);
 }
 
-/* Whether the tls extension of a finished request is as it was made, so that the next one may be shown the
+/* Whether the tls extension of a finished request is as it was made, so that the next request can have the
  * same hash. */
 bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange) {
     const pagi_tls_kept *kept = &exchange->scope->tls;
@@ -208,7 +209,7 @@ static bool keepable(pTHX_ const pagi_exchange *exchange) {
     for (int i = 0; i < PAGI_SLOT_STRINGS; i++)
         if (!plain_scalar(slots[i], 2)) return false;
     const SV *pagi = slots[PAGI_SLOT_PAGI];
-    /* The pool comes second: a server without one does not look for it. */
+    /* The check with a pool comes second, so that servers without one do not pay for it. */
     return (plain_versions(exchange->app->cx, pagi) ||
             (exchange->app->pool && plain_with_pool(aTHX_ exchange->app, pagi))) &&
            plain_headers(slots[PAGI_SLOT_HEADERS]) &&
@@ -220,7 +221,8 @@ static bool keepable(pTHX_ const pagi_exchange *exchange) {
            SvRV(slots[PAGI_SLOT_TRANSPORT]) == exchange->transport;
 }
 
-/* The application has returned: keeps its scope if that cannot be noticed, lets it go otherwise. */
+/* Keeps the scope of an application that has returned, if it cannot notice that; drops the scope
+ * otherwise. */
 void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished) {
     pagi_scope *scope = exchange->scope;
     if (!scope) return;
@@ -237,7 +239,7 @@ void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished) {
     pagi_scope_drop(aTHX_ exchange);
 }
 
-/* Gives up our part of a scope; an application that has it keeps it. */
+/* Gives up the bridge's references to a scope; an application that has the scope keeps it. */
 void pagi_scope_drop(pTHX_ pagi_exchange *exchange) {
     pagi_scope *scope = exchange->scope;
     if (!scope) return;
@@ -248,7 +250,7 @@ void pagi_scope_drop(pTHX_ pagi_exchange *exchange) {
     Safefree(scope);
 }
 
-/* ---- Other strings for the next request ------------------------------------------------------ */
+/* ---- New strings for the next request ---------------------------------------------------------- */
 
 static inline void set_if_other(pTHX_ SV *sv, const char *bytes, STRLEN len) {
     if (SvPOK(sv) && !SvUTF8(sv) && SvCUR(sv) == len && memcmp(SvPVX_const(sv), bytes, len) == 0) return;
@@ -261,7 +263,8 @@ static void refresh_address(pTHX_ SV *reference, const char *host, uint16_t port
     sv_setiv(slots[1], port);
 }
 
-/* Reuses the pairs that are there. False when the fields need what only building anew does: merging. */
+/* Sets the pairs of the list anew. False: the list has to be built anew, as its length differs or fields are
+ * merged. */
 static bool refresh_headers(pTHX_ pagi_context *cx, SV *reference, const peregrine_request *request) {
     AV *list = (AV *)SvRV(reference);
     const SSize_t count = (SSize_t)request->field_count;
@@ -269,7 +272,8 @@ static bool refresh_headers(pTHX_ pagi_context *cx, SV *reference, const peregri
     if (AvFILLp(list) + 1 != count) return false;
     for (SSize_t i = 0; i < count; i++) {
         const peregrine_field_span *field = &request->fields[i];
-        SV *known = field->id < PAGI_HEADER_IDS ? cx->header_names[field->id] : NULL; /* 0: none ever */
+        /* id 0 never has a name */
+        SV *known = field->id < PAGI_HEADER_IDS ? cx->header_names[field->id] : NULL;
         if (!known) known = pagi_scope_known_name(aTHX_ cx, request->text, field);
         SV **slots = AvARRAY((AV *)SvRV(AvARRAY(list)[i]));
         if (!known) return false;
@@ -284,7 +288,7 @@ static bool refresh_headers(pTHX_ pagi_context *cx, SV *reference, const peregri
     return true;
 }
 
-/* Makes the kept scope that of another request, but for the state. False: it has to be built anew. */
+/* Fills the kept scope for another request, except the state. False: the scope has to be built anew. */
 bool pagi_scope_refresh(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     const pagi_app *app = exchange->app;
     pagi_context *cx = app->cx;

@@ -1,4 +1,4 @@
-/* scope.c - a request head becomes the scope hash that an application is called with (PAGI::Spec::Www,
+/* scope.c - makes the scope hash, with which an application is called, of a request head (PAGI::Spec::Www,
  * HTTP Connection Scope). */
 #include "pagi/pagi.h"
 
@@ -16,8 +16,8 @@ static SV *lowered_name(pTHX_ const char *name, STRLEN len) {
     return lower;
 }
 
-/* The shared lower-case name of a field that the engine numbers, learned from the first field that bears
- * the number; NULL for others. */
+/* The shared lower-case name of a field that the engine numbers, learned from the first field with that
+ * number; NULL: the engine does not number it. */
 SV *pagi_scope_known_name(pTHX_ pagi_context *cx, const char *text, const peregrine_field_span *field) {
     if (field->id == 0 || field->id >= PAGI_HEADER_IDS) return NULL;
     SV **known = &cx->header_names[field->id];
@@ -38,8 +38,8 @@ static bool is_named(SV *name, const char *text, STRLEN len) {
     return SvCUR(name) == len && memcmp(SvPVX_const(name), text, len) == 0;
 }
 
-/* A string of a scope. In one that lasts as long as its connection it shares its bytes with all that are
- * equal: ten thousand open WebSockets have few different hosts, origins and user agents. */
+/* A string of a scope. In a scope that lasts as long as its connection the string shares its bytes with all
+ * equal strings: ten thousand open WebSockets have few different hosts, origins and user agents. */
 static SV *new_string(pTHX_ const char *bytes, STRLEN len, bool lasting) {
     return lasting ? newSVpvn_share(bytes, (I32)len, 0) : newSVpvn(bytes, len);
 }
@@ -74,7 +74,7 @@ static AV *fields(pTHX_ pagi_context *cx, const peregrine_request *request, bool
     return list;
 }
 
-/* The fields behind a request's body. */
+/* The trailer fields behind a request's body. */
 AV *pagi_scope_trailers(pTHX_ pagi_context *cx, const peregrine_request *request) {
     return fields(aTHX_ cx, request, true, false);
 }
@@ -84,36 +84,36 @@ AV *pagi_scope_headers(pTHX_ pagi_context *cx, const peregrine_request *request,
     return fields(aTHX_ cx, request, false, lasting);
 }
 
-/* Makes a reference refer to something else, which it takes over. */
+/* Makes a reference point to another value, which it takes over. */
 void pagi_scope_refer_to(pTHX_ SV *reference, SV *container) {
     SV *old = SvRV(reference);
     SvRV_set(reference, container);
     SvREFCNT_dec_NN(old);
 }
 
-/* Makes a scalar the bytes; keeps its buffer if it can. */
+/* Sets a scalar to bytes; keeps its buffer if that is large enough. */
 void pagi_scope_set_bytes(pTHX_ SV *sv, const char *bytes, STRLEN len) {
     SvUTF8_off(sv);
     sv_setpvn(sv, bytes, len);
 }
 
-/* Makes a scalar a shared string; costs nothing when it is that already. Outside of perl itself sv_setsv()
- * would copy the bytes. */
+/* Sets a scalar to a shared string; does nothing if it has that string already. Called by extensions,
+ * sv_setsv() would copy the bytes. */
 void pagi_scope_set_constant(pTHX_ SV *sv, SV *shared) {
     if (SvPOK(sv) && SvPVX_const(sv) == SvPVX_const(shared)) return;
     SvUTF8_off(sv);
     sv_setsv_flags(sv, shared, SV_COW_SHARED_HASH_KEYS);
 }
 
-/* Makes characters of bytes that are UTF-8. */
+/* Turns bytes into characters, if they are valid UTF-8. */
 static void decode_utf8(SV *sv) {
     const U8 *bytes = (const U8 *)SvPVX_const(sv);
     if (is_utf8_invariant_string(bytes, SvCUR(sv))) return;
     if (is_c9strict_utf8_string(bytes, SvCUR(sv))) SvUTF8_on(sv);
 }
 
-/* Sets the path percent-decoded, without the first `own` bytes, then decoded as UTF-8 if it is UTF-8,
- * otherwise left as bytes. */
+/* Sets the path: percent-decoded, without its first `own` bytes (the mount's), then decoded as UTF-8 if it is
+ * valid UTF-8, else left as bytes. */
 static void set_path(pTHX_ SV *path, const char *raw, STRLEN len, STRLEN own) {
     pagi_scope_set_bytes(aTHX_ path, raw, len);
     char *text = SvPVX(path);
@@ -124,7 +124,7 @@ static void set_path(pTHX_ SV *path, const char *raw, STRLEN len, STRLEN own) {
     decode_utf8(path);
 }
 
-/* Sets where clients see the application. */
+/* Sets the path at which clients see the application. */
 static void set_root_path(pTHX_ const pagi_exchange *exchange, SV *root_path) {
     STRLEN len;
     const char *root = px_root(&exchange->base, &len);
@@ -136,8 +136,8 @@ static void set_root_path(pTHX_ const pagi_exchange *exchange, SV *root_path) {
     decode_utf8(root_path);
 }
 
-/* A method that the engine does not know is copied, the known ones are learned. PAGI's are upper case, and
- * so are the engine's. */
+/* Sets the method. Names of methods that the engine numbers are learned and shared, other names are copied.
+ * PAGI's methods are upper case, and so are the engine's. */
 static void set_method(pTHX_ pagi_context *cx, SV *method, const peregrine_request *request) {
     const char *text = request->text + request->method.at;
     const STRLEN len = request->method.len;
@@ -179,7 +179,7 @@ void pagi_scope_fill(pTHX_ pagi_exchange *exchange, const peregrine_request *req
     set_root_path(aTHX_ exchange, slots[PAGI_SLOT_ROOT_PATH]);
 }
 
-/* Gives a slot of a new scope its value; the slot has a reference of its own besides the hash's. */
+/* Gives a slot of a new scope its value; the slot holds a reference beside the hash's. */
 static void add(pTHX_ pagi_exchange *exchange, enum pagi_slot slot, SV *key, SV *value) {
     exchange->scope->slots[slot] = SvREFCNT_inc_simple_NN(value);
     px_store(aTHX_ exchange->scope->hash, key, value);
@@ -236,7 +236,7 @@ static bool plain_state(HV *state) {
     return true;
 }
 
-/* A copy of the state in which no magic is left. */
+/* A copy of the lifespan state without magic. */
 static HV *copy_of_state(pTHX_ const pagi_app *app) {
     if (plain_state(app->state)) return newHVhv(app->state);
     SV *function = sv_2mortal(newRV_inc((SV *)get_cv("Peregrine::_copy_hash", 0)));
@@ -252,16 +252,16 @@ static HV *copy_of_state(pTHX_ const pagi_app *app) {
     return hash;
 }
 
-/* Gives a scope its copy of the lifespan state. The last thing to do for it: a tied state runs Perl code,
- * after which the request is not to be looked at any more. */
+/* Gives a scope its copy of the lifespan state. This is the last step of building it: a tied state runs Perl
+ * code, after which the request's memory may not be read. */
 static void give_state(pTHX_ pagi_exchange *exchange) {
     const pagi_app *app = exchange->app;
     if (app->state)
         pagi_scope_refer_to(aTHX_ exchange->scope->slots[PAGI_SLOT_STATE], (SV *)copy_of_state(aTHX_ app));
 }
 
-/* The extensions that the server advertises: a hash of its own for each request, the data of each
- * extension shared; over TLS one more. */
+/* The extensions that the server advertises: each request has a hash of its own, and shares the data of each
+ * extension; over TLS there is one extension more. */
 HV *pagi_scope_extensions(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     const pagi_app *app = exchange->app;
     HV *extensions = app->extensions ? newHVhv(app->extensions) : newHV();

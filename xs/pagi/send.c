@@ -1,4 +1,4 @@
-/* send.c - $send: finds what handles an event of the application, and answers with a Future. The events
+/* send.c - $send: finds the function for an event of the application, and answers with a Future. The events
  * themselves are the business of a kind of scope. */
 #include "pagi/pagi.h"
 
@@ -13,7 +13,7 @@ static SV *refusal_of_check(pTHX_ const pagi_app *app, HV *event) {
     return SvOK(problem) ? px_future_invalid(aTHX_ worker, "%" SVf, SVfARG(problem)) : NULL;
 }
 
-/* A type that the scope does not know: a failed Future, which suggests the nearest one. */
+/* A failed Future about an event type that the scope does not know; suggests the nearest type. */
 static SV *unknown_type(pTHX_ pagi_exchange *exchange, SV *type) {
     AV *types = newAV();
     SV *list = sv_2mortal(newRV_noinc((SV *)types));
@@ -27,8 +27,8 @@ static SV *unknown_type(pTHX_ pagi_exchange *exchange, SV *type) {
                                  SVfARG(hint ? sv_2mortal(hint) : &PL_sv_no));
 }
 
-/* Whether an event does nothing because the peer is gone. An application that closed before that knows
- * better than to send. */
+/* Whether an event does nothing because the peer is gone. Not if the application has closed before that: then
+ * sending is its mistake. */
 static bool is_in_vain(const pagi_exchange *exchange) {
     return exchange->end == PAGI_END_DISCONNECTED && !exchange->app_closed;
 }
@@ -58,22 +58,22 @@ static SV *send_event(pTHX_ pagi_exchange *exchange, SV *given) {
     return unknown_type(aTHX_ exchange, type);
 }
 
-/* Takes over the Future of an event; returns one that waits for the exchange's next turn in place of one
- * that is done. */
+/* Takes over the Future of an event. If it is done, returns one in its place that waits for the exchange's
+ * next turn. */
 static SV *not_before_next_turn(pTHX_ pagi_exchange *exchange, SV *future) {
     SV *failure = NULL;
     if (px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) != PX_FUTURE_DONE) return future;
     SvREFCNT_dec_NN(future);
-    /* A worker without an engine has no next turn. A request that is over has none, either: a destructor may
-     * send while its exchange is given up. */
+    /* A worker without an engine has no next turn. A request that is over has no next turn, either: a
+     * destructor may send while its exchange is given up. */
     if (!exchange->base.worker->engine || !px_exchange_is_live(&exchange->base))
         return pagi_in_vain(aTHX_ exchange, NULL);
     return px_turn_next(aTHX_ &exchange->base);
 }
 
-/* An application that waits in `await` keeps the event of its call until it goes on, and the event a share of
- * a body that the engine has borrowed: Perl lets 255 scalars share a string, and copies it for the next one.
- * An event that only this call can see is emptied. */
+/* Empties an event that only this call can see. An application in `await` keeps the event of its call until
+ * it goes on, and in the event a share of a body that the engine has borrowed: Perl lets 255 scalars share a
+ * string, and copies it for the next one. */
 static void empty_event(pTHX_ const px_worker *worker, SV *event) {
     if (!worker->loans || !SvTEMP(event) || SvREFCNT(event) != 1 || !SvROK(event)) return;
     SV *hash = SvRV(event);
@@ -89,7 +89,7 @@ static bool was_in_vain(pTHX_ pagi_exchange *exchange, SV **future) {
     if (!left && !gone) return false;
     SV *failure = NULL;
     const px_future_state state = px_future_look(aTHX_ exchange->base.worker->cx, *future, &failure);
-    /* The failure of this event may only follow from the one before it, which did nothing. */
+    /* This event may have failed only because the event before it did nothing. */
     const bool follows = state == PX_FUTURE_FAILED && !exchange->app_closed;
     if (!follows && !(gone && state == PX_FUTURE_DONE)) return false;
     SvREFCNT_dec_NN(*future);
@@ -97,8 +97,8 @@ static bool was_in_vain(pTHX_ pagi_exchange *exchange, SV **future) {
     return true;
 }
 
-/* $send. Once the peer is gone nothing is done, not even read; and an application that races the end of its
- * peer is told of nothing that it does wrong after that. */
+/* The function $send. Once the peer is gone an event does nothing, and is not even read. An application whose
+ * event races with the end of its peer is not told of mistakes that follow from that end. */
 XS_EXTERNAL(pagi_xs_send) {
     dXSARGS;
     pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
@@ -126,7 +126,7 @@ XS_EXTERNAL(pagi_xs_send) {
     XSRETURN(1);
 }
 
-/* $send of an exchange that a sync handler has had (pagi_sync). */
+/* The function $send of an exchange that a sync handler has used (pagi_sync). */
 XS_EXTERNAL(pagi_xs_send_sync) {
     const pagi_exchange *exchange = pagi_exchange_of_function(aTHX_ cv);
     const bool blocks = exchange->blocks;

@@ -1,14 +1,14 @@
 /* sse.c - the sse scope: an event stream, or an ordinary response in its place (PAGI::Spec::Www,
  * Server-Sent Events).
  *
- * Whichever event the application sends first decides: sse.start the stream, sse.http.response.start the
- * response. A stream ends when the application closes it or returns, or when the server stops. The
- * connection closes after either answer. */
+ * The application's first event decides: sse.start begins a stream, sse.http.response.start a response. A
+ * stream ends when the application closes it or returns, or when the server stops. The connection closes
+ * after either answer. */
 #include "pagi/pagi.h"
 
 /* ---- $receive -------------------------------------------------------------------------------- */
 
-/* Why a stream ended that nothing cut short. */
+/* The reason for the end of a stream that the application or its return has ended. */
 static SV *close_reason(pTHX_ const pagi_exchange *exchange) {
     return exchange->stream.close_reason ? newSVsv(exchange->stream.close_reason) : newSVpvs("x-closed");
 }
@@ -17,7 +17,8 @@ static bool is_declined(const pagi_exchange *exchange) {
     return exchange->stream.answer == PAGI_STREAM_DECLINED;
 }
 
-/* sse.disconnect; a request that was answered with a response has none. */
+/* The event sse.disconnect; NULL: not yet, or the request was answered with an ordinary response, after which
+ * there is no such event. */
 static SV *sse_last_event(pTHX_ pagi_exchange *exchange) {
     pagi_context *cx = exchange->app->cx;
     SV *reason;
@@ -30,8 +31,8 @@ static SV *sse_last_event(pTHX_ pagi_exchange *exchange) {
     return event;
 }
 
-/* After a response there is nothing to wait for: whoever waits is released, or would stay for ever with
- * all that it holds. */
+/* Whether no event will come, because an ordinary response is complete. A $receive that waits is cancelled
+ * then: it would stay for ever, with all that its `await` holds. */
 static bool is_mute(const pagi_exchange *exchange) {
     return is_declined(exchange) && exchange->end == PAGI_END_COMPLETED;
 }
@@ -51,7 +52,7 @@ static bool is_streaming(const pagi_exchange *exchange) {
     return exchange->stream.answer == PAGI_STREAM_CHOSEN && exchange->response == PAGI_RESPONSE_STARTED;
 }
 
-/* Hands the end-of-stream marker to the engine; returns its code. */
+/* Ends the stream's body in the engine; returns the engine's code. */
 static int end_stream(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     exchange->response = PAGI_RESPONSE_COMPLETE;
@@ -62,7 +63,7 @@ static int end_stream(pTHX_ pagi_exchange *exchange) {
     return code;
 }
 
-/* Ends a stream that the application would have continued. */
+/* Ends a stream that the application has not ended. */
 static void hang_up(pTHX_ pagi_exchange *exchange, uint32_t reason) {
     if (!is_streaming(exchange) || !pagi_exchange_delivers(exchange)) return;
     px_exchange_hold(&exchange->base);
@@ -87,7 +88,7 @@ static void sse_returned(pTHX_ pagi_exchange *exchange, SV *failure) {
     px_exchange_ticket_gone(aTHX_ &exchange->base);
 }
 
-/* ---- sse.start ------------------------------------------------------------------------------- */
+/* ---- The event sse.start ----------------------------------------------------------------------- */
 
 static bool has_field(const pagi_fields *fields, const char *name) {
     for (size_t i = 0; i < fields->count; i++)
@@ -101,7 +102,7 @@ static void add_field(pagi_fields *fields, const char *name, const char *value) 
     fields->list[fields->count++] = field;
 }
 
-/* Whether the stream may start now; a failed Future if not. */
+/* NULL if the stream may start now, otherwise a failed Future. */
 static SV *start_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     px_worker *worker = exchange->base.worker;
     switch (exchange->stream.answer) {
@@ -121,7 +122,7 @@ static SV *read_status(pTHX_ pagi_app *app, const char *type, HV *event, IV *sta
     return failed;
 }
 
-/* The engine repeats the comment by itself: no Perl runs for it. */
+/* Has the engine repeat the comment: no Perl code runs for that. */
 static int repeat_comment(pagi_exchange *exchange, SV *comment, uint32_t interval_ms) {
     return peregrine_repeat(exchange->base.worker->engine, exchange->base.ticket, interval_ms,
                             SvPVX_const(comment), SvCUR(comment));
@@ -179,9 +180,9 @@ static SV *send_sse_start(pTHX_ pagi_exchange *exchange, HV *event) {
     return future;
 }
 
-/* ---- On the stream --------------------------------------------------------------------------- */
+/* ---- Events on the stream ---------------------------------------------------------------------- */
 
-/* Whether something may be sent on the stream now; a failed Future if not. */
+/* NULL if an event may be sent on the stream now, otherwise a failed Future. */
 static SV *stream_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     px_worker *worker = exchange->base.worker;
     switch (exchange->stream.answer) {
@@ -203,7 +204,7 @@ static SV *write_text(pTHX_ pagi_exchange *exchange, const char *type, SV *text)
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
-/* A field of characters, which may be absent. */
+/* Reads a field of characters, which may be absent. Returns NULL, or a failed Future. */
 static SV *read_text(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, pagi_text *text) {
     SV *value = px_fetch(aTHX_ event, key);
     text->bytes = NULL;
@@ -252,7 +253,7 @@ static SV *send_comment(pTHX_ pagi_exchange *exchange, HV *event) {
     return write_text(aTHX_ exchange, type, pagi_event_stream_comment(aTHX_ & comment));
 }
 
-/* A keepalive before sse.start is remembered for the stream. */
+/* sse.keepalive; before sse.start it is kept for the stream. */
 static SV *send_sse_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "sse.keepalive";
     px_worker *worker = exchange->base.worker;
@@ -320,7 +321,7 @@ static int sse_entry(pTHX_ pagi_exchange *exchange, const peregrine_node_reading
     return peregrine_write(exchange->base.worker->engine, exchange->base.ticket, found->bytes, found->len, 0);
 }
 
-/* The client hears of it, and has a position to come back with. */
+/* Sends a reset to the client as an event with a position, from which it can go on. */
 static int sse_reset(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found) {
     if (!is_streaming(exchange)) return PEREGRINE_E_OUT_OF_ORDER;
     SV *text = sv_2mortal(Perl_newSVpvf(aTHX_ "id: %.*s\nevent: reset\ndata: %.*s\n\n",
@@ -330,12 +331,12 @@ static int sse_reset(pTHX_ pagi_exchange *exchange, const peregrine_node_reading
                            SvCUR(text), 0);
 }
 
-/* The client comes back with its last position. */
+/* Ends the stream of a client that is too far behind: it comes back with its last position. */
 static void sse_behind(pTHX_ pagi_exchange *exchange) {
     hang_up(aTHX_ exchange, PEREGRINE_SERVER_SHUTDOWN);
 }
 
-/* ---- A response instead ---------------------------------------------------------------------- */
+/* ---- An ordinary response instead -------------------------------------------------------------- */
 
 static SV *stream_was_started(pTHX_ pagi_exchange *exchange, const char *type) {
     if (exchange->stream.answer != PAGI_STREAM_CHOSEN) return NULL;
@@ -352,7 +353,7 @@ static SV *send_response_start(pTHX_ pagi_exchange *exchange, HV *event) {
     return future;
 }
 
-/* "Structured exactly like http.response.body", files and handles included. */
+/* The event is "structured exactly like http.response.body" (PAGI::Spec::Www), files and handles included. */
 static SV *send_response_body(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "sse.http.response.body";
     SV *failed = stream_was_started(aTHX_ exchange, type);

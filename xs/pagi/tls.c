@@ -1,4 +1,4 @@
-/* tls.c - what a scope shows of a TLS connection (PAGI::Spec::Tls). */
+/* tls.c - the `tls` extension of a scope (PAGI::Spec::Tls). */
 #include "pagi/pagi.h"
 
 static SV *text_sv(pTHX_ peregrine_text value) {
@@ -9,15 +9,15 @@ static SV *number_or_undef(pTHX_ uint16_t value, bool known) {
     return known ? newSViv(value) : newSV(0);
 }
 
-/* Whether the certificate is the one that was kept. */
+/* Whether a certificate is the one in the kept facts. */
 static bool same_certificate(const pagi_tls_common *common, peregrine_text cert) {
     if (!common->server_cert || !cert.bytes) return !common->server_cert && !cert.bytes;
     return SvCUR(common->server_cert) == cert.len &&
            memcmp(SvPVX_const(common->server_cert), cert.bytes, cert.len) == 0;
 }
 
-/* The facts that this connection shares with others like it. The first connection of a kind takes the place
- * of the oldest kind. */
+/* The facts that this connection shares with others of its kind. A new kind takes the place of the oldest
+ * one. */
 static const pagi_tls_common *common_of(pTHX_ pagi_app *app, const peregrine_tls_info *info) {
     pagi_tls_common *oldest = &app->tls[0];
     for (pagi_tls_common *common = app->tls; common < app->tls + PAGI_TLS_COMMON_MAX; common++) {
@@ -61,15 +61,15 @@ static void make(pTHX_ pagi_exchange *exchange, const peregrine_tls_info *info,
     kept->serial = has_client ? 0 : common->serial;
 }
 
-/* Puts `tls` into the extensions of a request that came over TLS: the hash of the exchange's last request
- * if that can be used again. */
+/* Puts `tls` into the extensions of a request that came over TLS: a hash that the exchange's last request
+ * had, if it can be used again. */
 void pagi_tls_extend(pTHX_ pagi_exchange *exchange, HV *extensions) {
     px_worker *worker = exchange->base.worker;
     pagi_tls_kept *kept = &exchange->scope->tls;
     peregrine_tls_info info;
     Zero(&info, 1, peregrine_tls_info);
     info.size = sizeof(info);
-    /* The peer may be gone already, then nothing is known any more: zeros, which become undef. */
+    /* The peer may be gone already: then nothing is known any more, and the zeros become undef. */
     (void)peregrine_tls_info_of(worker->engine, exchange->base.ticket, &info);
     const pagi_tls_common *common = common_of(aTHX_ exchange->app, &info);
     if (!kept->hash || info.client_chain_len || kept->serial != common->serial) {
@@ -79,7 +79,7 @@ void pagi_tls_extend(pTHX_ pagi_exchange *exchange, HV *extensions) {
     px_store(aTHX_ extensions, PAGI_KEY(exchange->app->cx, TLS), newRV_inc((SV *)kept->hash));
 }
 
-/* Gives up our part of the hash; an application that has it keeps it. */
+/* Gives up the bridge's references to the hash; an application that has the hash keeps it. */
 void pagi_tls_drop(pTHX_ pagi_tls_kept *kept) {
     if (!kept->hash) return;
     for (int i = 0; i < PAGI_TLS_FIELDS; i++) SvREFCNT_dec_NN(kept->values[i]);
@@ -87,7 +87,7 @@ void pagi_tls_drop(pTHX_ pagi_tls_kept *kept) {
     Zero(kept, 1, pagi_tls_kept);
 }
 
-/* Frees the kept TLS hashes of an application that goes. */
+/* Frees the kept TLS facts of an application that is dropped. */
 void pagi_tls_forget(pTHX_ pagi_app *app) {
     for (int i = 0; i < PAGI_TLS_COMMON_MAX; i++) SvREFCNT_dec(app->tls[i].server_cert);
 }

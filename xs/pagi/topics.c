@@ -1,7 +1,7 @@
-/* topics.c - topics with history: an application says once that its connection reads one, and the entries go
- * out without Perl. Names and positions are checked by PAGI::Server::Topics. The engine delivers where it is
- * not on this thread; elsewhere the node here does, and how an entry goes out is the business of a kind of
- * scope. */
+/* topics.c - topics with history: an application says once that its connection reads a topic, and the entries
+ * go out without Perl. Names and positions are checked by PAGI::Server::Topics. An engine that runs on
+ * another thread or in another process delivers the entries itself. Otherwise the node of this interpreter
+ * does, and a kind of scope sends each entry. */
 #include "pagi/pagi.h"
 
 /* The PAGI::Server::Topics of an application: its node, blessed. A new reference. */
@@ -11,14 +11,14 @@ SV *pagi_topics_new(pTHX_ pagi_app *app) {
     return sv_bless(newRV_noinc((SV *)topics), app->cx->topics_stash);
 }
 
-/* A field, or undef. */
+/* The field of an event, or undef. */
 static SV *field(pTHX_ HV *event, SV *key) {
     SV *value = px_fetch(aTHX_ event, key);
     return value ? value : &PL_sv_undef;
 }
 
-/* Calls a method of PAGI::Server::Topics with the mailbox, the kind of scope and the event's fields; its
- * Future, or a failed one. */
+/* Calls a method of PAGI::Server::Topics with the mailbox, the kind of scope and the event's fields; returns
+ * its Future, or a failed one if it died. */
 static SV *call_topics(pTHX_ pagi_exchange *exchange, const char *method, HV *event) {
     pagi_context *cx = exchange->app->cx;
     px_worker *worker = exchange->base.worker;
@@ -35,7 +35,7 @@ static SV *call_topics(pTHX_ pagi_exchange *exchange, const char *method, HV *ev
     return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));
 }
 
-/* ---- Where the engine delivers --------------------------------------------------------------- */
+/* ---- Delivery by the engine -------------------------------------------------------------------- */
 
 static bool engine_delivers(const pagi_exchange *exchange) {
     const px_worker *worker = exchange->base.worker;
@@ -46,13 +46,13 @@ static SV *key_of(pTHX_ uint32_t number) {
     return newSVpvn_flags((const char *)&number, sizeof(number), SVs_TEMP);
 }
 
-/* The outcome of a call about the exchange that has no Future yet. */
+/* The Future of a command to the engine that has failed, or that needs no answer. */
 static SV *outcome(pTHX_ pagi_exchange *exchange, const char *type, int code) {
     if (code == PEREGRINE_E_GONE) return px_future_done(aTHX_ exchange->base.worker, NULL);
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
-/* `wish`: of PAGI::Server::Topics::_wish. */
+/* Asks the engine for a topic's entries. `wish`: the list that PAGI::Server::Topics::_wish returns. */
 static SV *follow(pTHX_ pagi_exchange *exchange, AV *wish) {
     px_worker *worker = exchange->base.worker;
     peregrine_node_follow_ask ask = {.size = sizeof(ask)};
@@ -81,7 +81,7 @@ static SV *unfollow(pTHX_ pagi_exchange *exchange, SV *topic) {
                    peregrine_unfollow(worker->engine, exchange->base.ticket, name, len));
 }
 
-/* The engine has answered a subscription. */
+/* Resolves the Future of a subscription that the engine has answered. */
 static void answer(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     HV *follows = exchange->follows;
     SV *future = follows ? hv_delete_ent(follows, key_of(aTHX_ event->reason), 0, 0) : NULL;
@@ -107,7 +107,8 @@ static void tell_reset(pTHX_ pagi_exchange *exchange, const peregrine_event *eve
     (void)exchange->kind->reset(aTHX_ exchange, &found);
 }
 
-/* Entries follow behind what the application has said to it. */
+/* Handles an event about topics. The engine sends further entries only after it has heard that the event was
+ * handled. */
 void pagi_topics_told(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     px_worker *worker = exchange->base.worker;
     px_exchange_hold(&exchange->base);
@@ -119,7 +120,8 @@ void pagi_topics_told(pTHX_ pagi_exchange *exchange, const peregrine_event *even
     px_exchange_unhold(aTHX_ & exchange->base);
 }
 
-/* The exchange has ended: the engine answers its subscriptions no more, so their Futures are resolved. */
+/* Resolves the Futures of subscriptions when the exchange has ended, because the engine answers them no
+ * more. */
 void pagi_topics_release(pTHX_ pagi_exchange *exchange) {
     HV *follows = exchange->follows;
     if (!follows) return;
@@ -130,7 +132,7 @@ void pagi_topics_release(pTHX_ pagi_exchange *exchange) {
         px_future_resolve(aTHX_ & exchange->base, HeVAL(each), newSViv(0));
 }
 
-/* ---- What applications send ------------------------------------------------------------------ */
+/* ---- The application's events ------------------------------------------------------------------ */
 
 static SV *send_to_engine(pTHX_ pagi_exchange *exchange, bool subscribes, HV *event) {
     SV *read = call_topics(aTHX_ exchange, subscribes ? "_wish" : "_topic", event);
@@ -139,7 +141,8 @@ static SV *send_to_engine(pTHX_ pagi_exchange *exchange, bool subscribes, HV *ev
     return subscribes ? follow(aTHX_ exchange, (AV *)SvRV(read)) : unfollow(aTHX_ exchange, read);
 }
 
-/* topic.subscribe and topic.unsubscribe. The kind has checked that the connection can take entries. */
+/* Handles topic.subscribe and topic.unsubscribe. The kind of scope has checked that the connection can take
+ * entries. */
 SV *pagi_topics_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event) {
     px_worker *worker = exchange->base.worker;
     if (!exchange->app->node)
@@ -153,9 +156,9 @@ SV *pagi_topics_send(pTHX_ pagi_exchange *exchange, const char *type, HV *event)
     return call_topics(aTHX_ exchange, subscribes ? "_subscribe" : "_unsubscribe", event);
 }
 
-/* ---- Where the node here delivers ------------------------------------------------------------ */
+/* ---- Delivery by the node of this interpreter -------------------------------------------------- */
 
-/* Takes the engine's answer to an entry. False: nothing more goes out now. */
+/* Handles the engine's answer to an entry that was sent. False: no more entries are sent now. */
 static bool goes_on(pTHX_ pagi_exchange *exchange, int code) {
     if (code < 0 && code != PEREGRINE_E_GONE) return false;
     SvREFCNT_dec(pagi_event_outcome(aTHX_ exchange, "topic.subscribe", code));
@@ -168,7 +171,7 @@ static bool takes_entries(const pagi_exchange *exchange) {
            !exchange->senders && px_exchange_is_live(&exchange->base) && pagi_exchange_delivers(exchange);
 }
 
-/* Sends what there is, until the client is behind. */
+/* Sends entries that have come, until none is left or the client does not keep up. */
 void pagi_topics_pump(pTHX_ pagi_exchange *exchange) {
     peregrine_node *node = exchange->app->node;
     while (takes_entries(exchange)) {

@@ -1,4 +1,4 @@
-/* trace.c - records of PAGI's events: their type, the size of what they carry, and a status or close code. */
+/* trace.c - records of PAGI's events: type, bytes of content, and a status or close code. */
 #include "pagi/pagi.h"
 
 /* The value under a key of a plain event; NULL: there is none, or it is a reference. */

@@ -1,7 +1,7 @@
-/* websocket.c - the websocket scope (PAGI::Spec::Www, WebSocket): its events both ways, the queue of
- * messages that the application has not asked for yet, and what the end of its application means.
+/* websocket.c - the websocket scope (PAGI::Spec::Www, WebSocket): its events both ways, the queue of messages
+ * that the application has not asked for yet, and the effect of its application's end.
  *
- * The handshake, frames, pings and the closing handshake are the engine's. An idle WebSocket keeps nothing
+ * The handshake, frames, pings and the closing handshake are the engine's. An idle WebSocket has no memory
  * here beside its exchange. */
 #include "pagi/pagi.h"
 
@@ -12,7 +12,7 @@
 #define PAGI_CLOSE_INTERNAL 1011
 #define PAGI_CLOSE_TRY_AGAIN 1013
 
-/* ---- What $receive gives --------------------------------------------------------------------- */
+/* ---- Events for $receive ----------------------------------------------------------------------- */
 
 static HV *new_event(pTHX_ pagi_context *cx, SV *type) {
     HV *event = newHV();
@@ -26,7 +26,8 @@ static SV *connect_event(pTHX_ pagi_exchange *exchange) {
     return newRV_noinc((SV *)new_event(aTHX_ cx, PAGI_KEY(cx, WEBSOCKET_CONNECT)));
 }
 
-/* Takes over the message. Text of ASCII only goes without the flag that makes Perl slower with it. */
+/* Makes websocket.receive of a message, which it takes over. Text of ASCII only loses the UTF-8 flag, which
+ * would make Perl slower with it. */
 static SV *receive_event(pTHX_ pagi_context *cx, SV *message, bool text) {
     HV *event = new_event(aTHX_ cx, PAGI_KEY(cx, WEBSOCKET_RECEIVE));
     if (text && is_utf8_invariant_string((const U8 *)SvPVX_const(message), SvCUR(message)))
@@ -59,10 +60,10 @@ static void note_close(pTHX_ pagi_exchange *exchange, uint16_t code, SV *reason)
     socket->close_reason = reason;
 }
 
-/* ---- Messages that nobody has asked for yet -------------------------------------------------- */
+/* ---- Messages before $receive is called -------------------------------------------------------- */
 
-/* The peer waits while much is queued: its socket is not read. Otherwise what is small comes ahead of
- * being asked for. */
+/* Sets whether the peer is not read, because many bytes are queued. Otherwise the engine sends small messages
+ * before $receive asks for them. */
 static void set_paused(pagi_exchange *exchange, bool paused) {
     px_worker *worker = exchange->base.worker;
     exchange->socket.paused = paused;
@@ -71,8 +72,8 @@ static void set_paused(pagi_exchange *exchange, bool paused) {
                           paused ? PEREGRINE_FLOW_NONE : PEREGRINE_FLOW_ON_DEMAND);
 }
 
-/* More messages wait than the application is allowed to fall behind: the peer is told, the application
- * gets those that it has. */
+/* Closes a WebSocket whose application has fallen further behind than is allowed: the peer is told, the
+ * application still gets the queued messages. */
 static void overflow(pTHX_ pagi_exchange *exchange) {
     static const char reason[] = "Message queue overflow";
     px_worker *worker = exchange->base.worker;
@@ -85,7 +86,7 @@ static void overflow(pTHX_ pagi_exchange *exchange) {
     px_worker_queued(aTHX_ worker);
 }
 
-/* Binary messages are told from text by the UTF-8 flag, which every text in the queue has. */
+/* Queues a message. The UTF-8 flag tells text from binary messages: every text in the queue has it. */
 static void queue_message(pTHX_ pagi_exchange *exchange, SV *message) {
     pagi_socket *socket = &exchange->socket;
     if (!socket->queue) socket->queue = newAV();
@@ -122,7 +123,7 @@ static void drop_messages(pTHX_ pagi_exchange *exchange) {
     SvREFCNT_dec(queue);
 }
 
-/* Whether no message will come any more. */
+/* Whether no further message will come. */
 static bool over(const pagi_exchange *exchange) {
     return exchange->end == PAGI_END_DISCONNECTED || exchange->socket.close_code != 0;
 }
@@ -138,9 +139,9 @@ static SV *websocket_next(pTHX_ pagi_exchange *exchange) {
     return disconnect_event(aTHX_ exchange);
 }
 
-/* The application waits for a message, which may be large: those are not fetched ahead. After a denial
- * response there is nothing to wait for: there was no WebSocket, and no websocket.disconnect tells of its
- * end. */
+/* To be called when $receive waits for a message: asks the engine, because it gives large ones only then.
+ * After a denial response the waiting $receive is cancelled: there was no WebSocket, and no
+ * websocket.disconnect comes. */
 static void websocket_want(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (exchange->end == PAGI_END_COMPLETED) pagi_receive_cancel(aTHX_ exchange);
@@ -149,7 +150,7 @@ static void websocket_want(pTHX_ pagi_exchange *exchange) {
         (void)peregrine_read(worker->engine, exchange->base.ticket);
 }
 
-/* MESSAGE */
+/* Handles the event MESSAGE. */
 static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     if (exchange->socket.state != PAGI_SOCKET_OPEN || !exchange->app_running) return;
     const bool text = (event->flags & PEREGRINE_TEXT) != 0;
@@ -163,7 +164,7 @@ static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_eve
     if (pagi_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange); /* several at once */
 }
 
-/* CLOSED */
+/* Handles the event CLOSED. */
 static void websocket_closed(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     const uint32_t reason = event->reason;
     /* the process may have no memory for the messages */
@@ -178,16 +179,16 @@ static void websocket_closed(pTHX_ pagi_exchange *exchange, const peregrine_even
 
 /* ---- $send ----------------------------------------------------------------------------------- */
 
-/* A connection that the application itself has closed refuses events: the application cannot race itself
- * (PAGI::Spec::Www, sending after disconnect). */
+/* Refuses an event on a connection that the application has closed itself, which is no race (PAGI::Spec::Www,
+ * sending after disconnect). */
 static SV *closed_by_app(pTHX_ pagi_exchange *exchange, const char *type) {
     if (!exchange->app_closed) return NULL;
     return px_future_invalid(aTHX_ exchange->base.worker,
                              "%s: the application has closed the WebSocket with websocket.close", type);
 }
 
-/* An event that only an open WebSocket can take. NULL: go on; otherwise the Future to return. What comes
- * after an end by the peer or the server does nothing. */
+/* NULL if the WebSocket is open, otherwise the Future to return. An event after an end by the peer or the
+ * server does nothing. */
 static SV *not_open(pTHX_ pagi_exchange *exchange, const char *type) {
     px_worker *worker = exchange->base.worker;
     SV *failed = closed_by_app(aTHX_ exchange, type);
@@ -206,7 +207,7 @@ static SV *not_open(pTHX_ pagi_exchange *exchange, const char *type) {
     return px_future_done(aTHX_ worker, NULL);
 }
 
-/* An event that only an unanswered handshake can take. */
+/* NULL if the handshake is not answered yet, otherwise the Future to return. */
 static SV *not_connecting(pTHX_ pagi_exchange *exchange, const char *type) {
     px_worker *worker = exchange->base.worker;
     SV *failed = closed_by_app(aTHX_ exchange, type);
@@ -221,15 +222,15 @@ static SV *not_connecting(pTHX_ pagi_exchange *exchange, const char *type) {
     return px_future_invalid(aTHX_ worker, "%s: the WebSocket has already been accepted", type);
 }
 
-/* The Future of a command to an open WebSocket. The engine may be closing it already: then it is as if the
- * event had come too late. */
+/* The Future of a command to an open WebSocket. The engine may be closing it already: then the event counts
+ * as one that came too late. */
 static SV *late_outcome(pTHX_ pagi_exchange *exchange, const char *type, int code) {
     if (code == PEREGRINE_E_OUT_OF_ORDER || code == PEREGRINE_E_NOT_WEBSOCKET)
         return px_future_done(aTHX_ exchange->base.worker, NULL);
     return pagi_event_outcome(aTHX_ exchange, type, code);
 }
 
-/* Checks that a subprotocol is one of those that the client offered. */
+/* Checks that a subprotocol is among those that the client has offered; NULL: it is. */
 static SV *not_offered(pTHX_ pagi_exchange *exchange, const char *type, const char *name, size_t len) {
     px_worker *worker = exchange->base.worker;
     AV *offered = exchange->socket.offered;
@@ -317,7 +318,7 @@ static SV *send_message(pTHX_ pagi_exchange *exchange, HV *event) {
     return late_outcome(aTHX_ exchange, type, code);
 }
 
-/* A keepalive before websocket.accept is remembered. */
+/* websocket.keepalive; before websocket.accept it is kept for the open WebSocket. */
 static SV *send_keepalive(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.keepalive";
     px_worker *worker = exchange->base.worker;
@@ -368,7 +369,8 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
     if (failed) return failed;
     if (!found) code = PAGI_CLOSE_NORMAL;
     const int result = code == PAGI_CLOSE_ABSENT
-                           ? PEREGRINE_E_CLOSE_CODE /* for the engine that is a close without a code */
+                           /* for peregrine_close_websocket this number means a close without a code */
+                           ? PEREGRINE_E_CLOSE_CODE
                            : peregrine_close_websocket(worker->engine, exchange->base.ticket, (uint16_t)code,
                                                        reason, reason_len);
     if (result == PEREGRINE_E_CLOSE_CODE)
@@ -385,7 +387,7 @@ static SV *send_close(pTHX_ pagi_exchange *exchange, HV *event) {
     return late_outcome(aTHX_ exchange, type, result);
 }
 
-/* Closes the WebSocket without a code, which is no event of PAGI's. */
+/* Closes the WebSocket without a code, for which PAGI has no event. */
 void pagi_websocket_close_plainly(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (exchange->kind != &pagi_websocket_kind || exchange->socket.state != PAGI_SOCKET_OPEN) return;
@@ -406,7 +408,7 @@ static SV *send_denial_start(pTHX_ pagi_exchange *exchange, HV *event) {
     return future;
 }
 
-/* "Only the body form applies." */
+/* "Only the body form applies" (PAGI::Spec::Www): no file and no handle. */
 static SV *send_denial_body(pTHX_ pagi_exchange *exchange, HV *event) {
     static const char type[] = "websocket.http.response.body";
     SV *failed = exchange->socket.state == PAGI_SOCKET_DENYING ? NULL : not_connecting(aTHX_ exchange, type);
@@ -431,7 +433,7 @@ static int websocket_entry(pTHX_ pagi_exchange *exchange, const peregrine_node_r
                                   found->len, found->as == PEREGRINE_NODE_AS_TEXT ? PEREGRINE_TEXT : 0);
 }
 
-/* A message has no room for it: the application is told, and decides what its client hears. */
+/* Tells the application of a reset by an event, because no form of message for its client is defined. */
 static int websocket_reset(pTHX_ pagi_exchange *exchange, const peregrine_node_reading *found) {
     pagi_context *cx = exchange->app->cx;
     HV *event = new_event(aTHX_ cx, PAGI_KEY(cx, TOPIC_RESET));
@@ -465,9 +467,9 @@ static const pagi_send_event websocket_sends[] = {
     {NULL, 0, NULL},
 };
 
-/* ---- The application's end ------------------------------------------------------------------- */
+/* ---- The end of the application ---------------------------------------------------------------- */
 
-/* Says how the application ended, if that is worth saying. */
+/* Tells the server how the application ended; no text: that end is not worth a message. */
 static void report(pTHX_ pagi_exchange *exchange, SV *failure, const char *died, const char *returned) {
     const char *stage = failure ? died : returned;
     if (!stage) return;
@@ -519,7 +521,7 @@ static void push_trimmed(pTHX_ AV *list, const char *from, const char *to) {
     if (to > from) av_push(list, newSVpvn(from, (STRLEN)(to - from)));
 }
 
-/* The names in all Sec-WebSocket-Protocol fields. */
+/* The subprotocols in all Sec-WebSocket-Protocol fields. */
 static AV *subprotocols(pTHX_ const peregrine_request *request) {
     AV *list = newAV();
     for (uint32_t i = 0; i < request->field_count; i++) {
@@ -536,8 +538,8 @@ static AV *subprotocols(pTHX_ const peregrine_request *request) {
     return list;
 }
 
-/* Additional keys of a websocket scope. The application may change its list of subprotocols: accept is
- * checked against our own. */
+/* Adds the keys of a websocket scope. The application may change its list of subprotocols; websocket.accept
+ * is checked against a copy. */
 static void extend_scope(pTHX_ pagi_exchange *exchange, const peregrine_request *request) {
     pagi_context *cx = exchange->app->cx;
     AV *list = subprotocols(aTHX_ request);
