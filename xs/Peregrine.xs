@@ -1,5 +1,5 @@
-/* Peregrine.xs - the functions that Perl sees. Thin: arguments in, a call into the C files of a folder,
- * values out. */
+/* Peregrine.xs - the functions that Perl calls. Each takes its arguments, calls a C file of a folder and
+ * returns values. */
 #include "bridge/bridge.h"
 #include "pagi/pagi.h"
 #ifdef __linux__
@@ -20,7 +20,7 @@ static int worker_free(pTHX_ SV *sv, MAGIC *mg) {
     return 0;
 }
 
-/* A worker belongs to the thread that made it; a copy in another one is empty. */
+/* A worker belongs to the thread that has made it; its copy in another thread is empty. */
 static int worker_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
     PERL_UNUSED_CONTEXT;
     PERL_UNUSED_ARG(params);
@@ -50,7 +50,7 @@ static px_worker *open_worker(pTHX_ SV *object) {
     return worker;
 }
 
-/* A dispatcher keeps the worker's memory, but not the worker open. */
+/* A dispatcher keeps the worker's memory allocated, but not the worker open. */
 static int dispatcher_free(pTHX_ SV *sv, MAGIC *mg) {
     PERL_UNUSED_ARG(sv);
     if (mg->mg_ptr) px_worker_release(aTHX_ (px_worker *)mg->mg_ptr);
@@ -96,7 +96,7 @@ static int words_free(pTHX_ SV *sv, MAGIC *mg) {
     return 0;
 }
 
-/* Clones of an interpreter share them. */
+/* Clones of an interpreter share the words. */
 static int words_dup(pTHX_ MAGIC *mg, CLONE_PARAMS *params) {
     PERL_UNUSED_CONTEXT;
     PERL_UNUSED_ARG(params);
@@ -134,7 +134,7 @@ static HV *hash_argument(pTHX_ SV *argument, const char *name) {
     return (HV *)SvRV(argument);
 }
 
-/* A limit that interpreters have in place of the engine's. */
+/* Sets a limit that a group of interpreters has in place of the engine's, if it is given. */
 static void own_limit(pTHX_ HV *given, const char *name, uint32_t *limit, uint32_t *own, uint32_t flag) {
     SV *value = px_setting(aTHX_ given, name);
     if (!value) return;
@@ -147,7 +147,8 @@ static uint32_t limit_or_none(pTHX_ HV *given, const char *name) {
     return value ? (uint32_t)SvUV(value) : 0;
 }
 
-/* A word in which the engine counts while the worker lives. Those of all groups are in one memory. */
+/* The word in which the engine counts a group's refused requests while the worker lives. Words of all groups
+ * are in one memory. */
 static uint64_t *refused_word(pTHX_ px_worker *worker, HV *given) {
     SV *words = px_setting(aTHX_ given, "words");
     SV *at = px_setting(aTHX_ given, "refused");
@@ -361,7 +362,7 @@ CODE:
     program = get_sv("0", GV_ADD);
     before = sv_2mortal(newSVsv(program));
     sv_setsv_mg(program, title);
-    sv_setsv(program, before); /* without its magic, which would show this title, too */
+    sv_setsv(program, before); /* without its magic, which would change the title that `ps` shows */
 
 bool
 settle_children(on)
@@ -392,7 +393,7 @@ forget_end_blocks()
 PREINIT:
     SV *blocks = (SV *)PL_endav;
 CODE:
-    PL_endav = NULL; /* before its closures go, whose destructors may run Perl code */
+    PL_endav = NULL; /* before its closures are freed, whose destructors may run Perl code */
     SvREFCNT_dec(blocks);
 
 void

@@ -1,5 +1,5 @@
-/* in_vain.c - calls of an application after the end of its request, which have no effect: events that are
- * sent to no one, and $receive, which gives the last event again. */
+/* in_vain.c - calls of an application after the end of its request, which have no effect: events without a
+ * receiver, and $receive, which gives the last event again. */
 #include "pagi/pagi.h"
 
 /* Such calls that resolve at once: enough for an application that is about to end. */

@@ -1,5 +1,5 @@
-/* body.c - content that comes from a handle: the rest of a file, which the kernel sends, or what getline
- * gives, line by line as fast as the peer takes it. */
+/* body.c - content from a handle: the rest of a file, which the kernel sends, or lines of getline, as fast as
+ * the peer takes them. */
 #include "psgi/psgi.h"
 
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* Whether what a handle gives are the bytes of its descriptor: layers change them. */
+/* Whether a handle gives the bytes of its descriptor unchanged, as no layer of it changes them. */
 static bool raw_layers(PerlIO *file) {
     for (const PerlIOl *layer = *file; layer; layer = layer->next) {
         const char *name = layer->tab->name;
@@ -17,7 +17,7 @@ static bool raw_layers(PerlIO *file) {
     return true;
 }
 
-/* Whether getline is that of handles, and not a class's own. */
+/* Whether getline is the method of Perl's handles, and not one of the object's own class. */
 static bool plain_class(const SV *object) {
     if (!SvOBJECT(object)) return true;
     const char *name = HvNAME_get(SvSTASH(object));
@@ -36,7 +36,7 @@ static PerlIO *file_of(pTHX_ SV *source) {
     return raw_layers(IoIFP(io)) ? IoIFP(io) : NULL;
 }
 
-/* Sends a file from where its handle stands. */
+/* Sends a file from its handle's position on. */
 static void send_file(pTHX_ psgi_exchange *exchange, PerlIO *file, UV promised) {
     px_worker *worker = exchange->base.worker;
     const Off_t position = PerlIO_tell(file);
@@ -56,7 +56,8 @@ static void send_file(pTHX_ psgi_exchange *exchange, PerlIO *file, UV promised) 
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
-/* Sends the content of a handle, behind the head. `promised`: bytes of it at most; UV_MAX: no promise. */
+/* Sends the content of a handle, after the head. `promised`: the most bytes of it that are sent; UV_MAX: no
+ * limit. */
 void psgi_body_start(pTHX_ psgi_exchange *exchange, SV *source, UV promised) {
     PerlIO *file = exchange->held ? NULL : file_of(aTHX_ source);
     px_exchange_hold(&exchange->base);
@@ -70,7 +71,7 @@ void psgi_body_start(pTHX_ psgi_exchange *exchange, SV *source, UV promised) {
     px_exchange_unhold(aTHX_ &exchange->base);
 }
 
-/* Asks for lines and sends them until the peer has to take some first. */
+/* Calls getline and sends the lines, until the peer has to take output first. */
 void psgi_body_go_on(pTHX_ psgi_exchange *exchange) {
     const char *wrong = NULL;
     px_exchange_hold(&exchange->base);
@@ -81,7 +82,7 @@ void psgi_body_go_on(pTHX_ psgi_exchange *exchange) {
             px_turn_wait(aTHX_ & exchange->base);
             break;
         }
-        px_keep(aTHX_ exchange->source); /* the client may leave in an event loop of the handle's */
+        px_keep(aTHX_ exchange->source); /* an event loop in the handle may see the client leave */
         SV *line = psgi_call_values(aTHX_ "line", exchange->source, NULL, &error);
         if (!line) {
             psgi_exchange_fail(aTHX_ exchange, error, "in its body");
@@ -102,7 +103,7 @@ void psgi_body_go_on(pTHX_ psgi_exchange *exchange) {
     px_exchange_unhold(aTHX_ &exchange->base);
 }
 
-/* Closes a handle whose content nobody sends. */
+/* Closes a handle whose content is not sent. */
 void psgi_body_drop(pTHX_ psgi_exchange *exchange, SV *source) {
     SV *error = NULL;
     SV *done = psgi_call_values(aTHX_ "close", source, NULL, &error);
@@ -110,7 +111,7 @@ void psgi_body_drop(pTHX_ psgi_exchange *exchange, SV *source) {
     SvREFCNT_dec(done);
 }
 
-/* The content is sent, or nobody takes it. */
+/* Closes the handle of the content, which was sent, or has no receiver any more. */
 void psgi_body_close(pTHX_ psgi_exchange *exchange) {
     SV *source = exchange->source;
     if (!source) return;

@@ -1,15 +1,16 @@
 /* chunked.c - content with a field `Transfer-Encoding: chunked` of the application. Mojolicious has put such
- * content into chunks: framing is the engine's, so the chunks are undone (RFC 9112 7.1). Others leave that to
- * the server, and the content does not begin with the first line of a chunk: it stays as it is. */
+ * content into chunks, which are undone here (RFC 9112 7.1), because the engine frames responses. Other
+ * applications leave chunks to the server: content that does not begin with the first line of a chunk stays
+ * as it is. */
 #include "psgi/psgi.h"
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LF, LINE, END };
 
-/* More hexadecimal digits are no size of anything. */
+/* Hexadecimal digits of a chunk's size at most. */
 #define PSGI_SIZE_DIGITS_MAX 15
 
-/* Whether content that begins with these bytes begins with the first line of a chunk: 1, 0, or -1 as long as
- * that is open, for at most PSGI_SIZE_LINE_MAX bytes. */
+/* Whether content that begins with these bytes begins with the first line of a chunk: 1 or 0, or -1: more
+ * bytes are needed to know, up to PSGI_SIZE_LINE_MAX. */
 int psgi_chunked_begins(const char *bytes, size_t len) {
     size_t digits = 0;
     while (digits < len && isXDIGIT_A(bytes[digits])) digits++;
@@ -24,8 +25,8 @@ int psgi_chunked_begins(const char *bytes, size_t len) {
     return len < PSGI_SIZE_LINE_MAX ? -1 : 0;
 }
 
-/* Undoes the chunks in the `len` bytes, which may be any part of the whole and are at least one, in place;
- * gives how many are left. False: they are no chunks. */
+/* Undoes the chunks in place, in `len` bytes (at least one), which may be any part of the content; `len`
+ * becomes the number of bytes that are left. False: the bytes are no chunks. */
 bool psgi_chunked_undo(psgi_chunks *chunks, char *bytes, size_t *len) {
     char *to = bytes;
     const char *end = bytes + *len;
@@ -72,7 +73,7 @@ bool psgi_chunked_undo(psgi_chunks *chunks, char *bytes, size_t *len) {
             chunks->state = chunks->state == DATA_CR ? DATA_LF : SIZE;
             at++;
             break;
-        case TRAILER: /* at the beginning of a line; trailers are not passed on */
+        case TRAILER: /* at the beginning of a line; trailer fields are dropped */
             chunks->state = c == '\r' ? TRAILER_LF : LINE;
             at++;
             break;
@@ -92,7 +93,7 @@ bool psgi_chunked_undo(psgi_chunks *chunks, char *bytes, size_t *len) {
     return true;
 }
 
-/* Whether the last chunk was there, or nothing at all, as for HEAD. */
+/* Whether the last chunk has come, or no content at all, as for HEAD. */
 bool psgi_chunked_is_whole(const psgi_chunks *chunks) {
     if (!chunks->begun) return true;
     return chunks->state == END || chunks->state == TRAILER || chunks->state == TRAILER_LF;

@@ -1,6 +1,6 @@
-/* context.c - what one interpreter needs: shared key scalars, stashes and learned names.
+/* context.c - the data of one interpreter: shared key scalars, stashes and learned names.
  *
- * my_cxt_index is the only variable outside of an interpreter; perl itself wants it so. */
+ * my_cxt_index is a variable of the process, because MY_CXT of Perl needs it. */
 #include "psgi/psgi.h"
 
 #define MY_CXT_KEY "Plack::Handler::Peregrine::_guts" XS_VERSION

@@ -1,5 +1,5 @@
-/* delayed.c - responses that come later: the application gave a function, which is called with a responder;
- * that may give a writer (PSGI.pod, Delayed Response and Streaming Body). */
+/* delayed.c - responses that come later: the application returns a function, which is called with a
+ * responder; the responder may return a writer (PSGI.pod, Delayed Response and Streaming Body). */
 #include "psgi/psgi.h"
 
 /* ---- The responder --------------------------------------------------------------------------- */
@@ -8,7 +8,7 @@ static SV *make_writer(pTHX_ psgi_exchange *exchange) {
     return newRV_noinc(px_handle_object(aTHX_ & exchange->base, exchange->app->cx->writer_stash));
 }
 
-/* $respond->([ status, headers, body ]), or $respond->([ status, headers ]), which gives a writer. */
+/* $respond->([ status, headers, body ]), or $respond->([ status, headers ]), which returns a writer. */
 static XSPROTO(xs_respond) {
     dXSARGS;
     psgi_exchange *exchange = psgi_exchange_of_function(aTHX_ cv);
@@ -28,7 +28,8 @@ static XSPROTO(xs_respond) {
     XSRETURN(1);
 }
 
-/* The last reference to the responder is gone: without a response the client would wait for ever. */
+/* Answers a request whose responder was freed without a call, in the exchange's next turn: otherwise the
+ * client would wait for ever. */
 static int responder_free(pTHX_ SV *sv, MAGIC *mg) {
     psgi_exchange *exchange = (psgi_exchange *)(void *)mg->mg_ptr;
     PERL_UNUSED_ARG(sv);
@@ -46,7 +47,7 @@ static SV *make_responder(pTHX_ psgi_exchange *exchange) {
     return newRV_noinc(function);
 }
 
-/* Calls the function that an application gave in place of a response. */
+/* Calls the function that an application has returned in place of a response. */
 void psgi_delayed_call(pTHX_ psgi_exchange *exchange, SV *code) {
     SV *error = NULL;
     SV *responder = make_responder(aTHX_ exchange);
@@ -59,7 +60,7 @@ void psgi_delayed_call(pTHX_ psgi_exchange *exchange, SV *code) {
     else if (abandoned) psgi_writer_close(aTHX_ exchange);
 }
 
-/* The responder is gone, and has not been called. */
+/* Handles a responder that was freed without a call. */
 void psgi_delayed_forgotten(pTHX_ psgi_exchange *exchange) {
     if (exchange->has_io) {
         psgi_io_only(aTHX_ exchange);
@@ -71,7 +72,8 @@ void psgi_delayed_forgotten(pTHX_ psgi_exchange *exchange) {
 
 /* ---- The writer ------------------------------------------------------------------------------ */
 
-/* $writer->write($bytes). What a peer does not take at once waits in memory: poll_cb bounds it. */
+/* $writer->write($bytes). Bytes that the peer does not take at once wait in memory; applications limit them
+ * with poll_cb. */
 void psgi_writer_write(pTHX_ psgi_exchange *exchange, SV *bytes) {
     const char *wrong = NULL;
     SV *piece = sv_2mortal(newSVsv(bytes));
@@ -87,22 +89,21 @@ void psgi_writer_write(pTHX_ psgi_exchange *exchange, SV *bytes) {
         (void)peregrine_flush(exchange->base.worker->engine, exchange->base.ticket);
 }
 
-/* $writer->close */
 void psgi_writer_close(pTHX_ psgi_exchange *exchange) {
     px_clear(aTHX_ & exchange->poll);
     if (psgi_delivers(exchange) && exchange->state == PSGI_STARTED && !exchange->source)
         psgi_response_end(aTHX_ exchange);
 }
 
-/* The last reference to the writer is gone. While the function that got it runs, an exception may be the
- * reason. */
+/* Closes a response whose writer was freed. While the delayed function runs, its exception may be the reason:
+ * then the function's end decides. */
 void psgi_writer_gone(pTHX_ psgi_exchange *exchange) {
     if (exchange->delayed == PSGI_DELAYED_RUNS) exchange->delayed = PSGI_DELAYED_ABANDONED;
     else if (exchange->delayed == PSGI_NOT_DELAYED) psgi_writer_close(aTHX_ exchange);
 }
 
-/* $writer->poll_cb($code): it is called with the writer whenever the peer has taken what was written. The
- * exchange has both until its end. */
+/* $writer->poll_cb($code): the function is called with the writer whenever the peer has taken all output. The
+ * exchange keeps both until its end. */
 void psgi_writer_poll(pTHX_ psgi_exchange *exchange, SV *writer, SV *callback) {
     SV *poll = sv_2mortal(newSVsv(callback)); /* runs Perl code if it is tied */
     px_clear(aTHX_ & exchange->poll);
@@ -113,7 +114,7 @@ void psgi_writer_poll(pTHX_ psgi_exchange *exchange, SV *writer, SV *callback) {
     if (!exchange->drains) psgi_writer_go_on(aTHX_ exchange);
 }
 
-/* Asks for more, for as long as what is written goes at once. */
+/* Calls the function of poll_cb for more content, for as long as the peer takes output at once. */
 void psgi_writer_go_on(pTHX_ psgi_exchange *exchange) {
     px_exchange_hold(&exchange->base);
     exchange->drains = false;

@@ -1,4 +1,4 @@
-/* env.c - a request head becomes the environment that an application is called with (PSGI.pod, The
+/* env.c - makes the environment, with which an application is called, of a request head (PSGI.pod, The
  * Environment). */
 #include "psgi/psgi.h"
 
@@ -10,10 +10,10 @@ static bool is_chunked(const char *name, STRLEN len) {
     return px_is_text(name, len, "transfer-encoding");
 }
 
-/* The key of a field: a mortal or shared scalar. NULL: applications are not shown it. Of a body that came in
- * chunks they are told the length, for it is whole. A name with an underscore would be taken for one with a
- * dash, which a proxy may have checked; and a program that the application runs would take HTTP_PROXY for its
- * own proxy (CVE-2016-5387). */
+/* The key of a field in the environment: a mortal or shared scalar. NULL: the field is hidden from
+ * applications. Transfer-Encoding is: the whole body is here, so its length is shown. A name with an
+ * underscore would be taken for one with a dash, which a proxy may have checked; and a program that the
+ * application runs would take HTTP_PROXY for its own proxy (CVE-2016-5387). */
 static SV *make_key(pTHX_ const psgi_app *app, const char *name, STRLEN len) {
     psgi_context *cx = app->cx;
     if (!app->underscores && memchr(name, '_', len)) return NULL;
@@ -42,7 +42,8 @@ static SV *key_of(pTHX_ const psgi_app *app, const char *text, const peregrine_f
     return *known;
 }
 
-/* A field that came before has its values joined: cookies as RFC 6265 has them, others as RFC 9110 5.3. */
+/* Joins the value of a repeated field to the values before: cookies as RFC 6265 says, others as RFC 9110
+ * 5.3. */
 static void join(pTHX_ const psgi_context *cx, const SV *key, SV *slot, const char *value, STRLEN len) {
     const bool cookie = SvCUR(key) == SvCUR(PSGI_KEY(cx, COOKIE)) &&
                         memcmp(SvPVX_const(key), "HTTP_COOKIE", SvCUR(key)) == 0;
@@ -73,14 +74,14 @@ static void add_field(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_re
     psgi_env_remember_field(aTHX_ exchange, known ? (uint8_t)field->id : 0, slot);
 }
 
-/* Whether a scalar is this string, and was never used as anything but a string. */
+/* Whether a scalar is this string, and was never used as another type. */
 static bool is_same(const SV *sv, const char *text, STRLEN len) {
     return (SvFLAGS(sv) & ~(U32)(SVTYPEMASK | SVf_IsCOW)) == (SVf_POK | SVp_POK) && SvCUR(sv) == len &&
            memEQ(SvPVX_const(sv), text, len);
 }
 
-/* Sets the fields of an environment that has those of another request: most clients send the same ones in the
- * same order. */
+/* Sets the fields of an environment that has the fields of the request before: most clients send equal fields
+ * in the same order. */
 static void add_fields(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     int i = 0;
     for (; i < exchange->field_count && i < (int)request->field_count; i++) {
@@ -121,8 +122,8 @@ static SV *protocol(const psgi_context *cx, uint8_t version) {
                            : PSGI_KEY(cx, HTTP_1_1);
 }
 
-/* PATH_INFO: the path behind the application's own part, which the engine has compared, as percent-decoded
- * bytes. Empty for the target "*", which is no path. */
+/* PATH_INFO: the path behind the mount's part, which the engine has compared, as percent-decoded bytes. Empty
+ * for the target "*", which is no path. */
 static void put_path_info(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     const char *raw = request->text + request->path.at;
     STRLEN len = request->path.len;
@@ -139,7 +140,7 @@ static void put_path_info(pTHX_ psgi_exchange *exchange, HV *env, const peregrin
     psgi_put_text(aTHX_ exchange, env, PSGI_KEPT_PATH_INFO, raw + own, len - own);
 }
 
-/* Path and query as they came, without a scheme and a host. */
+/* REQUEST_URI: path and query as they came, without a scheme and a host. */
 static void put_request_uri(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     const char *path = request->text + request->path.at;
     const STRLEN len = request->path.len;
@@ -183,7 +184,8 @@ static void add_line(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_req
                     request->secure ? PSGI_KEY(cx, HTTPS) : PSGI_KEY(cx, HTTP));
 }
 
-/* A Unix socket has no name and no port of the kind that these keys have, which may not be empty. */
+/* Adds the addresses. A Unix socket has neither host nor port, but SERVER_NAME and SERVER_PORT may not be
+ * empty. */
 static void add_addresses(pTHX_ psgi_exchange *exchange, HV *env, const peregrine_request *request) {
     const bool tcp = request->local_port != 0;
     put_string(aTHX_ exchange, env, PSGI_KEPT_SERVER_NAME, tcp ? request->local : "localhost");
@@ -224,14 +226,14 @@ static IV queue_us(const peregrine_request *request) {
     return now_us > request->complete_us ? (IV)(now_us - request->complete_us) : 0;
 }
 
-/* The environment of a request, but for psgi.input: that of the exchange's last request if it serves again,
- * or a new one. */
+/* The environment of a request, without psgi.input: the one of the exchange's last request if it can be used
+ * again, or a new one. */
 HV *psgi_env_build(pTHX_ psgi_exchange *exchange, const peregrine_request *request) {
     HV *env = psgi_env_again(aTHX_ exchange, request);
     exchange->shown = 0;
     if (!env) {
         env = newHV();
-        /* the number of buckets less one, for a hash that has none yet: enough for most requests */
+        /* the number of buckets less one, for a hash without buckets yet: enough for most requests */
         HvMAX(env) = 63;
         exchange->field_count = 0;
         exchange->marks = 0;

@@ -1,9 +1,9 @@
-/* exchange.c - one request of a PSGI application: its call, its failures, what comes after its response. */
+/* exchange.c - one request of a PSGI application: its call, its failures, and work after its response. */
 #include "psgi/psgi.h"
 
-/* ---- Handles: what an application gets ------------------------------------------------------- */
+/* ---- Handles: functions and objects for the application ---------------------------------------- */
 
-/* The exchange behind the function that is running, which can be of no other face. */
+/* The exchange behind the function that is running, which only PSGI's face makes. */
 psgi_exchange *psgi_exchange_of_function(pTHX_ CV *function) {
     px_exchange *exchange = px_handle_exchange_here(aTHX_ (SV *)function);
     if (!exchange) croak("PSGI: this function belongs to another thread");
@@ -18,7 +18,7 @@ psgi_exchange *psgi_exchange_of_object(pTHX_ SV *object) {
     return psgi_exchange_of(exchange);
 }
 
-/* ---- What the bridge asks for ---------------------------------------------------------------- */
+/* ---- Functions of the face --------------------------------------------------------------------- */
 
 void psgi_exchange_make(pTHX_ px_exchange *base) {
     psgi_exchange *exchange = psgi_exchange_of(base);
@@ -28,8 +28,8 @@ void psgi_exchange_make(pTHX_ px_exchange *base) {
     exchange->cleanup = newAV();
 }
 
-/* Two functions are the only handles that serve again. We have them, and the references to them that were in
- * the environment; likewise the list of cleanup handlers, of which there were none. */
+/* Whether the handles can serve another request: the two functions, of which only the exchange and its
+ * environment have had references, and the list of cleanup handlers, which must be empty. */
 bool psgi_exchange_is_reusable(const px_exchange *base) {
     const psgi_exchange *exchange = (const psgi_exchange *)base;
     const AV *list = exchange->cleanup;
@@ -41,7 +41,7 @@ bool psgi_exchange_is_reusable(const px_exchange *base) {
            psgi_kept_refers_to(exchange, PSGI_KEPT_CLEANUP_HANDLERS, list);
 }
 
-/* Asserts what always holds between two events. */
+/* Asserts the invariants that hold between two events. */
 void psgi_exchange_invariants(const psgi_exchange *exchange) {
     PX_ASSERT(!exchange->poll || exchange->writer);
     PX_ASSERT(!psgi_is_over(exchange) || (!exchange->source && !psgi_spool_is_open(exchange)));
@@ -51,7 +51,7 @@ void psgi_exchange_invariants(const psgi_exchange *exchange) {
     PERL_UNUSED_VAR(exchange);
 }
 
-/* A request begins. */
+/* Sets the state of an exchange whose request begins. */
 void psgi_exchange_open(psgi_exchange *exchange) {
     exchange->state = PSGI_CALLED;
     exchange->responds = false;
@@ -94,15 +94,17 @@ static bool is_code(const SV *value) {
     return SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVCV;
 }
 
-/* Whether it is what an application returns that has spoken on psgix.io: nothing, or an empty list. */
+/* Whether a return value, undef or an empty list, is that of an application which has answered on
+ * psgix.io. */
 static bool is_nothing(pTHX_ SV *value) {
     if (!SvOK(value)) return true;
     return SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVAV && !SvOBJECT(SvRV(value)) &&
            av_count((AV *)SvRV(value)) == 0;
 }
 
-/* The value that the application returns, a mortal; NULL: it died, and *error has the exception. Differs from
- * px_call() in two points: $@ is the dispatch's own already, and temporary values go with the request. */
+/* The application's return value, a mortal; NULL: it died, and *error has the exception. Differs from
+ * px_call() in two points: $@ need not be saved, because the dispatch has saved it, and temporary values live
+ * as long as the request. */
 static SV *value_of_app(pTHX_ psgi_exchange *exchange, SV **error) {
     dSP;
     PUSHSTACKi(PERLSI_UNKNOWN);
@@ -120,11 +122,11 @@ static SV *value_of_app(pTHX_ psgi_exchange *exchange, SV **error) {
         *error = sv_mortalcopy(ERRSV);
     }
     if (px_is_foreign(exchange->base.worker)) px_came_back(aTHX_ *error);
-    /* A function in C may return what stays somebody else's. */
+    /* A function in C may return a value that another scalar owns. */
     return !value || SvTEMP(value) ? value : sv_mortalcopy(value);
 }
 
-/* Calls the application, whose environment is complete. */
+/* Calls the application with its environment. */
 void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange) {
     SV *error = NULL;
     px_exchange_taken(&exchange->base);
@@ -148,7 +150,7 @@ void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange) {
     if (psgi_delivers(exchange)) psgi_respond(aTHX_ exchange, response, false);
 }
 
-/* psgix.peregrine.disconnected->(): whether nobody waits for the response any more. */
+/* psgix.peregrine.disconnected->(): whether the client has left, so that no one waits for the response. */
 XS_EXTERNAL(psgi_xs_disconnected) {
     dXSARGS;
     PERL_UNUSED_VAR(items);
@@ -162,7 +164,8 @@ XS_EXTERNAL(psgi_xs_disconnected) {
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-/* A value that can be read without running Perl code, which might die here. */
+/* The value under a key of the environment; NULL: there is none, or reading it would run Perl code, which
+ * might die. */
 static SV *value_of(pTHX_ const psgi_exchange *exchange, enum psgi_key key) {
     HV *env = exchange->base.given;
     SV *name = exchange->app->cx->keys[key];
@@ -201,8 +204,8 @@ void psgi_exchange_clean_up(pTHX_ psgi_exchange *exchange) {
     px_worker_app_ended(aTHX_ worker);
 }
 
-/* Output has ended: the application's handle is closed, the ticket goes. Work after the response waits for
- * the next turn, as the kernel has the response then. */
+/* Handles the end of output: the handle of the content is closed, and the ticket ends. Work after the
+ * response waits for the next turn, because the kernel has the response then. */
 void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
     if (psgi_is_over(exchange)) return;
     px_worker *worker = exchange->base.worker;
@@ -224,7 +227,7 @@ void psgi_exchange_over(pTHX_ psgi_exchange *exchange) {
     px_worker_release(aTHX_ worker);
 }
 
-/* The engine has all of the response, and answered with `code`. */
+/* Notes that the engine has the whole response, and has answered with `code`. */
 void psgi_exchange_sent(pTHX_ psgi_exchange *exchange, int code) {
     PX_ASSERT(exchange->state < PSGI_SENT);
     exchange->state = PSGI_SENT;
@@ -261,12 +264,12 @@ static void answer_for(pTHX_ psgi_exchange *exchange, uint16_t status, const cha
     else psgi_exchange_sent(aTHX_ exchange, code);
 }
 
-/* Answers a request whose body cannot be given a handle. */
+/* Answers 503 to a request for whose body no handle can be opened. */
 void psgi_exchange_refuse(pTHX_ psgi_exchange *exchange) {
     if (psgi_delivers(exchange)) answer_for(aTHX_ exchange, 503, "Service Unavailable");
 }
 
-/* A 500 if nothing was sent, otherwise the connection is cut. */
+/* Answers 500 if no part of the response was sent, otherwise cuts the connection. */
 static void fail(pTHX_ psgi_exchange *exchange, const char *method, SV *failure, const char *stage) {
     px_exchange_hold(&exchange->base);
     px_exchange_tell(aTHX_ & exchange->base, method, failure ? failure : &PL_sv_undef, stage);
@@ -279,7 +282,7 @@ static void fail(pTHX_ psgi_exchange *exchange, const char *method, SV *failure,
     px_exchange_unhold(aTHX_ & exchange->base);
 }
 
-/* The application died. */
+/* Handles the death of the application. */
 void psgi_exchange_fail(pTHX_ psgi_exchange *exchange, SV *failure, const char *stage) {
     fail(aTHX_ exchange, psgi_delivers(exchange) ? "_app_died" : "_app_left", failure, stage);
 }

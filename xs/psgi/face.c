@@ -1,4 +1,5 @@
-/* face.c - PSGI's face: what the bridge calls for requests whose application is a `sub ($env)`. */
+/* face.c - PSGI's face: functions that the bridge calls for requests of an application that is a `sub
+ * ($env)`. */
 #include "psgi/psgi.h"
 
 /* ---- The application ------------------------------------------------------------------------- */
@@ -13,7 +14,7 @@ static UV number_of(pTHX_ HV *settings, const char *name) {
     return value ? SvUV(value) : 0;
 }
 
-/* [1, 1], for all environments. */
+/* The value of psgi.version, [1, 1], for all environments. */
 static AV *make_version(pTHX) {
     AV *version = px_pair(aTHX_ newSViv(1), newSViv(1));
     for (SSize_t i = 0; i < 2; i++) SvREADONLY_on(AvARRAY(version)[i]);
@@ -22,8 +23,8 @@ static AV *make_version(pTHX) {
 }
 
 /* Settings: app, path, root_path, host, server, loop, multithread, multiprocess, harakiri, underscores;
- * response_buffer, max_spool, folder, for spool.c; grip, for grip.c. Nothing has changed if one of them is
- * wrong. */
+ * response_buffer, max_spool, folder, for spool.c; grip, for grip.c. Dies, with nothing changed, if a setting
+ * is wrong. */
 void psgi_attach(pTHX_ px_worker *worker, HV *settings) {
     SV *code = px_setting(aTHX_ settings, "app");
     SV *server = px_setting(aTHX_ settings, "server");
@@ -68,11 +69,12 @@ static void read_limits(const px_worker *worker, void *application) {
 
 /* ---- Events of the engine -------------------------------------------------------------------- */
 
-/* A request with its whole body. */
+/* Calls the application for a request, with its whole body. */
 static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) {
     psgi_exchange *exchange = psgi_exchange_of(base);
     const bool upgrades = (event->flags & PEREGRINE_HANDSHAKE) && event->request->version == 11;
-    /* Temporary values refer to the environment: the exchange serves no other request until they are gone. */
+    /* Temporary values refer to the environment, so the exchange may serve no other request until they are
+     * freed. */
     px_exchange_hold(base);
     ENTER;
     SAVETMPS;
@@ -91,7 +93,7 @@ static void take_request(pTHX_ px_exchange *base, const peregrine_event *event) 
     px_exchange_unhold(aTHX_ base);
 }
 
-/* The peer takes more content. */
+/* Sends more content, because the peer takes more. */
 static void go_on(pTHX_ psgi_exchange *exchange) {
     if (psgi_spool_is_open(exchange) && psgi_delivers(exchange)) {
         const int code = psgi_spool_flow(aTHX_ exchange);
@@ -149,7 +151,7 @@ static void shut_down(pTHX_ px_exchange *base) {
     PERL_UNUSED_ARG(base);
 }
 
-/* An exchange whose client has left counts as no work: no client waits, and the application might never end
+/* An exchange whose client has left does not count: no client waits, and the application might never end
  * it. */
 static px_app_state app_state(const px_exchange *base) {
     const psgi_exchange *exchange = (const psgi_exchange *)base;
@@ -162,8 +164,7 @@ static bool is_parked(const px_exchange *base) {
     return ((const psgi_exchange *)base)->drains;
 }
 
-/* Only what is on the stack can be left behind: no exception gets past a call of the application, but `exit`
- * does. */
+/* Only an application on the stack can be left behind: no exception gets past its call, but `exit` does. */
 static bool fail_stalled(pTHX_ px_exchange *base, SV *awaited, SV *exception) {
     psgi_exchange *exchange = psgi_exchange_of(base);
     PERL_UNUSED_ARG(awaited);

@@ -1,12 +1,12 @@
 /* grip.c - responses that the engine holds open for topics (GRIP): their content is collected, and the engine
- * gets all of it with the application's instruction. The words of the instruction are read in Perl:
+ * gets all of it with the application's instruction. The instruction's fields are read in Perl:
  * Plack::Handler::Peregrine::Grip. */
 #include "psgi/psgi.h"
 
 /* The parts of psgi_exchange.held. */
 enum { HELD_HEAD, HELD_INSTRUCTION, HELD_CONTENT };
 
-/* The parts of an instruction; behind them three for each topic. */
+/* The parts of an instruction; after them TOPIC_PARTS for each topic. */
 enum { GRIP_KIND, GRIP_TIMEOUT, GRIP_EVERY, GRIP_KEEPALIVE, GRIP_TOPICS };
 enum { TOPIC_NAME, TOPIC_SINCE, TOPIC_AS, TOPIC_PARTS };
 
@@ -15,7 +15,8 @@ bool psgi_grip_is_ours(const psgi_app *app, const char *name, STRLEN len) {
     return app->grip && len >= 5 && px_is_text(name, 5, "grip-");
 }
 
-/* Whether the key of a request's field is one that a proxy of GRIP sets, and no client. */
+/* Whether the key of a request's field is reserved for proxies of GRIP, so that fields of clients are
+ * hidden. */
 bool psgi_grip_hides(const psgi_app *app, SV *key) {
     static const char *const prefixes[] = {"HTTP_GRIP_", "HTTP_META_"};
     if (!app->grip) return false;
@@ -29,8 +30,8 @@ static SV *part(const psgi_exchange *exchange, SSize_t which) {
     return AvARRAY((AV *)SvRV(exchange->held))[which];
 }
 
-/* Status and header fields of a response, apart from the application's own, which it may change until the
- * content is complete. */
+/* A copy of a response's status and header fields: the application may change its own until the content is
+ * complete. */
 static SV *own_head(pTHX_ SV *response) {
     SV *const *parts = AvARRAY((AV *)SvRV(response));
     AV *given = (AV *)SvRV(parts[1]);
@@ -39,8 +40,8 @@ static SV *own_head(pTHX_ SV *response) {
     return newRV_noinc((SV *)px_pair(aTHX_ newSVsv(parts[0]), newRV_noinc((SV *)headers)));
 }
 
-/* A response is to be held: from now on its content is collected. False: its instruction is wrong, which was
- * told. */
+/* Begins to collect the content of a response that is to be held. False: its instruction is wrong, which was
+ * reported. */
 bool psgi_grip_begin(pTHX_ psgi_exchange *exchange, SV *response) {
     SV *head = sv_2mortal(own_head(aTHX_ response));
     SV *headers = AvARRAY((AV *)SvRV(head))[1];
@@ -65,7 +66,7 @@ bool psgi_grip_begin(pTHX_ psgi_exchange *exchange, SV *response) {
     return true;
 }
 
-/* Adds a piece of content. What is wrong, if something is. */
+/* Adds a piece of content. Returns NULL, or the mistake. */
 const char *psgi_grip_add(pTHX_ psgi_exchange *exchange, const char *bytes, STRLEN len) {
     SV *content = part(exchange, HELD_CONTENT);
     if (len > PEREGRINE_HELD_CONTENT_BYTES - SvCUR(content))
@@ -74,7 +75,7 @@ const char *psgi_grip_add(pTHX_ psgi_exchange *exchange, const char *bytes, STRL
     return NULL;
 }
 
-/* Reads an instruction that was made by Perl. `topics`: as many as it has. */
+/* Reads an instruction that Perl code has made into `how` and `topics`, which has room for all topics. */
 static void read_instruction(pTHX_ AV *instruction, peregrine_held_ask *how, peregrine_held_topic *topics) {
     SV *const *parts = AvARRAY(instruction);
     how->kind = (uint32_t)SvUV(parts[GRIP_KIND]);
@@ -90,7 +91,7 @@ static void read_instruction(pTHX_ AV *instruction, peregrine_held_ask *how, per
     }
 }
 
-/* The content is complete: the engine gets the response. */
+/* Gives the engine the response, whose content is complete. */
 void psgi_grip_end(pTHX_ psgi_exchange *exchange) {
     AV *instruction = (AV *)SvRV(part(exchange, HELD_INSTRUCTION));
     peregrine_held_topic topics[PEREGRINE_HELD_TOPICS];

@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include "perliol.h"
 
-/* Whether a handle on a string is as it was opened: an application may have closed it, undefined its glob,
- * opened a file by it, blessed it, tied it, or given it layers, which each request would add to. */
+/* Whether a handle on a string is as it was opened: an application may have closed, blessed or tied it,
+ * undefined its glob, opened a file by it, or given it layers, to which each request would add. */
 static bool is_as_opened(const SV *handle) {
     const SV *glob = SvRV(handle);
     const IO *io = isGV_with_GP(glob) && !SvOBJECT(glob) ? GvIO((const GV *)glob) : NULL;
@@ -15,7 +15,7 @@ static bool is_as_opened(const SV *handle) {
     return layer && !layer->next && !(layer->flags & (PERLIO_F_UTF8 | PERLIO_F_CRLF));
 }
 
-/* Gives the handle of all requests without a body. */
+/* Puts the one handle that all requests without a body share into the environment. */
 static void give_no_input(pTHX_ psgi_exchange *exchange) {
     psgi_app *app = exchange->app;
     HV *env = exchange->base.given;
@@ -28,7 +28,7 @@ static void give_no_input(pTHX_ psgi_exchange *exchange) {
     else px_store(aTHX_ env, PSGI_KEY(app->cx, INPUT), newSV(0));
 }
 
-/* A handle on a file that is the engine's: with a descriptor of our own. NULL: there is none, see *error. */
+/* A handle on the engine's file, with a descriptor of its own. NULL: it cannot be opened, see *error. */
 static SV *file_input(pTHX_ int fd, SV **error) {
     const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0) {
@@ -40,8 +40,8 @@ static SV *file_input(pTHX_ int fd, SV **error) {
     return handle;
 }
 
-/* Puts the handle into the environment. False: there is none, which has been told. The event is not looked at
- * once Perl code has run. */
+/* Puts a handle on the body into the environment. False: it cannot be opened, which was reported. The event
+ * is not read after Perl code has run. */
 bool psgi_input_give(pTHX_ psgi_exchange *exchange, const peregrine_event *event) {
     SV *error = NULL;
     SV *handle;

@@ -2,7 +2,7 @@
  * engine has the socket, and relays (peregrine_relay). */
 #include "psgi/psgi.h"
 
-/* Puts a socket into the environment, if there is one to be had. */
+/* Puts a socket into the environment, unless the engine cannot make one. */
 void psgi_io_give(pTHX_ psgi_exchange *exchange) {
     const int fd = peregrine_relay(exchange->base.worker->engine, exchange->base.ticket);
     if (fd < 0) return;
@@ -17,8 +17,8 @@ void psgi_io_give(pTHX_ psgi_exchange *exchange) {
     exchange->has_io = true;
 }
 
-/* The application gives no response: it has spoken on the socket, or will if anybody has that but us. Behind
- * the turn in which it was called. */
+/* Ends an exchange whose application gives no response, because it has answered on the socket, or will if it
+ * still has it. To be called in a later turn than the application. */
 void psgi_io_only(pTHX_ psgi_exchange *exchange) {
     HV *env = exchange->base.given;
     if (SvREFCNT(env) == 1 && !SvMAGICAL(env)) (void)hv_deletes(env, "psgix.io", G_DISCARD);

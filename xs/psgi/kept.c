@@ -1,8 +1,8 @@
-/* kept.c - scalars of an environment that serve the next one again, while its exchange does: most values are
- * the same for all requests, and to make and free a scalar costs three times what it costs to count its
- * references. One that somebody keeps, or has changed, is theirs, and another one takes its place.
+/* kept.c - scalars of an environment that the next request's environment uses again. Most values are equal
+ * for all requests, and to make and free a scalar costs three times as much as to count its references. A
+ * scalar to which other code refers, or which was changed, is given up, and a new one takes its place.
  *
- * An environment may serve again itself (reuse.c). Then they are in it, and those that are right stay. */
+ * An environment may be used again as a whole (reuse.c). Then the scalars are in it already. */
 #include "psgi/psgi.h"
 
 #define NUMBER_FLAGS (SVt_IV | SVf_IOK | SVp_IOK)
@@ -10,7 +10,7 @@
 #define TEXT_FLAGS (SVt_PV | SVf_POK | SVp_POK)
 #define SHARED_FLAGS (TEXT_FLAGS | SVf_IsCOW)
 
-/* The key of a value. */
+/* The key of a kept value in the environment. */
 SV *psgi_kept_key(const psgi_exchange *exchange, enum psgi_kept which) {
 #define PSGI_KEPT_KEY(name) PSGI_KEY_##name,
     static const uint8_t keys[] = {PSGI_KEPT(PSGI_KEPT_KEY)};
@@ -18,7 +18,7 @@ SV *psgi_kept_key(const psgi_exchange *exchange, enum psgi_kept which) {
     return exchange->app->cx->keys[keys[which]];
 }
 
-/* Whether a scalar is there, and nobody has it but us and an environment that serves again. */
+/* Whether there is a scalar to which only the exchange, and an environment that is used again, refer. */
 static inline bool is_ours(const psgi_exchange *exchange, const SV *sv) {
     return sv && SvREFCNT(sv) == (exchange->again ? 2 : 1);
 }
@@ -27,14 +27,14 @@ static inline bool is_free(const psgi_exchange *exchange, const SV *sv, U32 flag
     return is_ours(exchange, sv) && SvFLAGS(sv) == flags;
 }
 
-/* Puts the scalar that there is into the environment. */
+/* Shows the kept scalar in the environment. */
 static inline void put(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which) {
     exchange->shown |= (U32)1 << which;
     if (!exchange->again)
         px_store(aTHX_ env, psgi_kept_key(exchange, which), SvREFCNT_inc_simple_NN(exchange->kept[which]));
 }
 
-/* Puts another value in the place, which owns it then. */
+/* Replaces the kept scalar by a new one (taken over), and shows that in the environment. */
 static void renew(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *fresh) {
     SV *old = exchange->kept[which];
     exchange->kept[which] = fresh;
@@ -44,7 +44,7 @@ static void renew(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, 
     SvREFCNT_dec(old);
 }
 
-/* Puts a number into the environment, which may differ from the last request's. */
+/* Puts a number into the environment. */
 void psgi_put_number(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, IV number) {
     SV *sv = exchange->kept[which];
     if (!is_free(exchange, sv, NUMBER_FLAGS)) {
@@ -55,7 +55,7 @@ void psgi_put_number(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept whic
     put(aTHX_ exchange, env, which);
 }
 
-/* True or false. */
+/* Puts a flag, Perl's true or false, into the environment. */
 void psgi_put_flag(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, bool value) {
     const SV *sv = exchange->kept[which];
     const bool is_same = is_ours(exchange, sv) && SvPOK(sv) && SvIOK(sv) && !SvREADONLY(sv) &&
@@ -64,13 +64,13 @@ void psgi_put_flag(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which,
     else renew(aTHX_ exchange, env, which, newSVsv(boolSV(value)));
 }
 
-/* Puts a reference to a value that lives longer than the exchange, or ends with it. */
+/* Puts a reference into the environment. Its target has to live as long as the exchange. */
 void psgi_put_reference(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *target) {
     if (psgi_kept_refers_to(exchange, which, target)) put(aTHX_ exchange, env, which);
     else renew(aTHX_ exchange, env, which, newRV_inc(target));
 }
 
-/* A string of which there is a shared scalar. */
+/* Puts a string into the environment of which there is a shared scalar. */
 void psgi_put_shared(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, SV *shared) {
     const SV *sv = exchange->kept[which];
     if (is_free(exchange, sv, SHARED_FLAGS) && SvPVX_const(sv) == SvPVX_const(shared))
@@ -90,7 +90,7 @@ void psgi_put_text(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which,
     put(aTHX_ exchange, env, which);
 }
 
-/* Whether a kept reference still refers to what it was made for. */
+/* Whether a kept reference still refers to its target. */
 bool psgi_kept_refers_to(const psgi_exchange *exchange, enum psgi_kept which, const void *target) {
     const SV *sv = exchange->kept[which];
     return is_free(exchange, sv, REFERENCE_FLAGS) && (const void *)SvRV(sv) == target;

@@ -1,8 +1,9 @@
-/* psgi.h - what the files of PSGI's face share: keys of the environment, exchanges, prototypes.
+/* psgi.h - definitions for the files of PSGI's face: keys of the environment, exchanges, prototypes.
  *
- * PSGI.pod and PSGI::Extensions (Debian's libplack-perl) say what applications see. The way in is env.c and
- * input.c, the way out response.c, body.c and delayed.c; exchange.c calls the application and sees to what
- * comes after. What needs no speed is Perl: Plack::Handler::Peregrine::Values. */
+ * PSGI.pod and PSGI::Extensions (Debian's libplack-perl) say what applications see. Requests come in through
+ * env.c and input.c, responses go out through response.c, body.c and delayed.c; exchange.c calls the
+ * application and does the work after the response. Parts that need no speed are in Perl:
+ * Plack::Handler::Peregrine::Values. */
 #ifndef PEREGRINE_PSGI_H
 #define PEREGRINE_PSGI_H
 
@@ -55,14 +56,16 @@
 enum psgi_key { PSGI_KEYS(PSGI_KEY_ENUM) PSGI_KEY_COUNT };
 #undef PSGI_KEY_ENUM
 
-/* Ids of header names and methods that the engine numbers; larger ids are spelled out each time. */
+/* Ids of header names and methods below which the engine's names are kept; names with larger ids are copied
+ * each time. */
 #define PSGI_HEADER_IDS 256
 #define PSGI_METHOD_IDS 64
 
 /* State of the PSGI face that each interpreter has once. */
 typedef struct psgi_context {
     SV *keys[PSGI_KEY_COUNT];
-    SV *header_keys[PSGI_HEADER_IDS]; /* HTTP_ACCEPT, learned from the first request that brings one */
+    /* keys such as HTTP_ACCEPT, learned from the first request that brings the field */
+    SV *header_keys[PSGI_HEADER_IDS];
     SV *method_names[PSGI_METHOD_IDS];
     HV *writer_stash;
 } psgi_context;
@@ -75,25 +78,25 @@ void psgi_context_clone(pTHX);
 
 /* ---- Application and exchange ---------------------------------------------------------------- */
 
-/* An application, and what the worker keeps to serve requests with it. */
+/* An application, and the worker's data for its requests. */
 typedef struct psgi_app {
     px_worker *worker;
     psgi_context *cx;
     SV *code;
-    SV *no_input;  /* the handle of an empty request body, for all requests; NULL: to be opened */
+    SV *no_input;  /* the handle that all requests without a body share; NULL: it has to be opened */
     AV *version;   /* [1, 1], read-only */
     bool multithread; /* other interpreters of the process serve requests as well */
     bool multiprocess;
     bool harakiri; /* the process is replaced when its application asks for that */
-    bool underscores; /* header names may have them */
+    bool underscores; /* fields whose names have underscores are shown */
     UV spool_max;  /* bytes of a response that may wait in a file; 0: there are no files */
     UV spools_max; /* bytes that the temporary files of all responses may hold */
     UV spooled;    /* bytes in these files */
     SV *folder;    /* the folder of these files */
-    SV *grip;      /* how names of topics begin for which responses are held; NULL: none is held */
+    SV *grip;      /* prefix of topics' names for responses that are held (GRIP); NULL: no response is held */
 } psgi_app;
 
-/* Values that every environment has, or most have, by the names of their keys. */
+/* Values that each environment has, or most have, by the names of their keys. */
 #define PSGI_KEPT(X)                                                                                         \
     X(REQUEST_METHOD) X(SCRIPT_NAME) X(PATH_INFO) X(REQUEST_URI) X(QUERY_STRING) X(SERVER_NAME)              \
     X(SERVER_PORT) X(SERVER_PROTOCOL) X(REMOTE_ADDR) X(REMOTE_PORT) X(URL_SCHEME) X(VERSION) X(INPUT)        \
@@ -102,7 +105,7 @@ typedef struct psgi_app {
 #define PSGI_KEPT_ENUM(name) PSGI_KEPT_##name,
 enum psgi_kept { PSGI_KEPT(PSGI_KEPT_ENUM) PSGI_KEPT_COUNT };
 #undef PSGI_KEPT_ENUM
-/* An environment with more header fields, or longer values, is not used again. */
+/* Limits for an environment that is used again: its header fields, and the bytes of a value. */
 #define PSGI_KEEP_FIELDS 32
 #define PSGI_KEEP_BYTES 1024
 
@@ -110,25 +113,25 @@ typedef enum {
     PSGI_CALLED,  /* the application has the request, and owes a response */
     PSGI_STARTED, /* the response's head is with the engine, and content follows */
     PSGI_SENT,    /* all is with the engine, which may still have to send it */
-    PSGI_CLEANS,  /* sent, or nothing goes out any more; the work after the response has yet to run */
+    PSGI_CLEANS,  /* nothing goes out any more, and the work after the response has yet to run */
     PSGI_OVER,
 } psgi_state;
 
 /* Whether the response's content comes in chunks of the application's. */
 typedef enum {
     PSGI_PLAIN,
-    PSGI_SAYS_CHUNKED, /* the response's head says so, and the content is still to be looked at */
+    PSGI_SAYS_CHUNKED, /* the response's head says chunked, and the content has to be checked */
     PSGI_CHUNKED,      /* the content began with the first line of a chunk */
 } psgi_framing;
 
-/* The function that the application has given in place of a response. */
+/* The state of the function that the application has returned in place of a response. */
 typedef enum {
     PSGI_NOT_DELAYED,
     PSGI_DELAYED_RUNS,
     PSGI_DELAYED_ABANDONED, /* the delayed response runs, and its writer is gone */
 } psgi_delayed;
 
-/* The first line of a chunk, with its size, is not longer. */
+/* Bytes of the first line of a chunk, which has its size, at most. */
 #define PSGI_SIZE_LINE_MAX 64
 
 /* The place within content that the application has put into chunks; see chunked.c. All zeros: at its
@@ -137,8 +140,9 @@ typedef struct psgi_chunks {
     uint8_t state, digits;
     bool begun, extended;
     uint8_t held_len;
-    char held[PSGI_SIZE_LINE_MAX]; /* the content's first bytes, until it is known what they are */
-    size_t left;                   /* bytes of the chunk */
+    /* the content's first bytes, while it is not known whether they begin a chunk */
+    char held[PSGI_SIZE_LINE_MAX];
+    size_t left;                   /* bytes of the present chunk that are still to come */
 } psgi_chunks;
 
 /* Content in a temporary file; see spool.c. */
@@ -146,7 +150,7 @@ typedef struct psgi_spool {
     enum {
         PSGI_SPOOL_NONE,
         PSGI_SPOOL_OPEN,
-        PSGI_SPOOL_FAILED, /* the temporary file failed, and there will be none */
+        PSGI_SPOOL_FAILED, /* the file could not be written: no other one is opened */
     } state;
     int fd;
     UV size, sent; /* bytes in the file, and those of them that the engine has */
@@ -165,28 +169,34 @@ typedef struct psgi_exchange {
     psgi_framing framing;
     psgi_chunks chunks;
     psgi_spool spool;
-    CV *informational, *disconnected; /* ours until the exchange is let go */
-    AV *cleanup;                      /* likewise; empty */
+    CV *informational, *disconnected; /* references of ours until the exchange is let go */
+    /* the list psgix.cleanup.handlers, empty; a reference of ours until the exchange is let go */
+    AV *cleanup;
     SV *kept[PSGI_KEPT_COUNT];        /* values of the exchange's last environment, see kept.c */
     U32 shown;   /* bits: the kept values that the environment has */
-    HV *env;     /* between two requests: the last one's environment, if it serves again; see reuse.c */
-    bool again;  /* the environment has served before, or will serve again: the values are in it */
-    UV marks;    /* the magic by which an input object is recognized; 0: not known */
-    int field_count; /* header fields of the environment; -1: those that do not serve again */
+    /* the environment of the last request, kept between two requests if it is used again (reuse.c); or
+     * NULL */
+    HV *env;
+    bool again;  /* the environment is one that is used again, so the kept values are in it */
+    /* a number that identifies the environment's keys and values, see reuse.c; 0: not computed */
+    UV marks;
+    int field_count; /* header fields of the environment; -1: they cannot be used again */
     uint8_t field_ids[PSGI_KEEP_FIELDS];
-    SV *fields[PSGI_KEEP_FIELDS]; /* the values of the fields, with a reference of ours */
-    SV *held;       /* what the engine gets of a response that it is to hold, see grip.c; or NULL */
+    /* the values of the fields, of each of which the exchange has a reference */
+    SV *fields[PSGI_KEEP_FIELDS];
+    /* head, instruction and content of a response that the engine is to hold, see grip.c; or NULL */
+    SV *held;
     SV *source;     /* the handle whose lines are the response's content, or NULL */
     SV *poll;       /* the function to call when the peer takes more content, or NULL */
-    SV *writer;     /* with this */
+    SV *writer;     /* the writer with which `poll` is called */
 } psgi_exchange;
 
-/* The exchange behind the bridge's part of it. */
+/* The exchange of PSGI's face whose first member is the bridge's exchange. */
 static inline psgi_exchange *psgi_exchange_of(px_exchange *exchange) {
     return (psgi_exchange *)exchange;
 }
 
-/* Whether what the application sends goes out. */
+/* Whether output of the application still goes to the peer. */
 static inline bool psgi_delivers(const psgi_exchange *exchange) {
     return exchange->state < PSGI_SENT && exchange->base.state == PX_TICKET_OPEN &&
            exchange->base.worker->engine;

@@ -1,28 +1,28 @@
 /* response.c - a response by value: [status, headers, body].
  *
  * Values that run Perl code when they are read (tied, overloaded) are replaced by plain copies first, in
- * Perl: no Perl code runs while a response is read here, so that pointers into its values stay good. Which
- * framing it gets and what a legal field is, the engine knows. */
+ * Perl: no Perl code runs while a response is read here, so that pointers into its values stay good. The
+ * engine decides the framing and which fields are legal. */
 #include "psgi/psgi.h"
 
 #define PSGI_FIELDS_ON_STACK 32
-/* Pieces of a body that are this long in all go out as one. */
+/* Pieces of a body that have at most so many bytes in all are sent as one. */
 #define PSGI_JOIN_MAX (64 * 1024)
 
 typedef struct {
     UV status;
     peregrine_field *list;
     size_t count;
-    const peregrine_field *content_length; /* the application's, or NULL */
+    const peregrine_field *content_length; /* the application's field, or NULL */
     bool chunked; /* the application has put the content into chunks */
     bool holds;   /* the engine is to hold the response open */
     peregrine_field local[PSGI_FIELDS_ON_STACK];
     char length_text[24];
 } psgi_head;
 
-/* ---- Is it plain? ---------------------------------------------------------------------------- */
+/* ---- Checks for plain values -------------------------------------------------------------------- */
 
-/* A list without magic; NULL if the value is none. */
+/* The list behind a value, if it has no magic; otherwise NULL. */
 static AV *plain_list(const SV *value) {
     if (!value || !SvROK(value) || SvGMAGICAL(value)) return NULL;
     SV *list = SvRV(value);
@@ -36,7 +36,8 @@ static bool plain_entries(AV *list) {
     return true;
 }
 
-/* Whether a body is read without running Perl code: a list of strings, or what is no list at all. */
+/* Whether a body can be read without running Perl code: a list of plain strings, or a value that is no
+ * list. */
 static bool plain_body(const SV *body) {
     if (!body || SvGMAGICAL(body)) return false;
     if (!SvROK(body) || SvTYPE(SvRV(body)) != SVt_PVAV || SvOBJECT(SvRV(body))) return true;
@@ -55,7 +56,7 @@ static bool plain_response(const SV *response) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Bytes of a scalar, none of undef; NULL when it holds a wide character. */
+/* Bytes of a scalar, none for undef; NULL when it holds a wide character. */
 static const char *bytes_of(pTHX_ SV *value, STRLEN *len) {
     return SvOK(value) ? px_plain_bytes(aTHX_ value, len) : (*len = 0, "");
 }
@@ -81,7 +82,7 @@ static bool read_status(pTHX_ SV *status, UV *number) {
     return *number >= 100 && *number <= 999;
 }
 
-/* Reads status and headers. NULL, or what is wrong, a mortal. There is room for one more field. */
+/* Reads status and headers. Returns NULL, or the mistake as a mortal text. Leaves room for one more field. */
 static SV *read_head(pTHX_ const psgi_app *app, SV *status, AV *headers, psgi_head *head) {
     const size_t values = (size_t)(AvFILLp(headers) + 1);
     head->count = 0;
@@ -117,7 +118,7 @@ static SV *read_head(pTHX_ const psgi_app *app, SV *status, AV *headers, psgi_he
     return NULL;
 }
 
-/* The engine's complaint about a head, in words: a mortal. */
+/* The engine's refusal of a head as a mortal text. */
 static SV *complaint(pTHX_ const psgi_exchange *exchange, const psgi_head *head, int code) {
     const bool one_field = code == PEREGRINE_E_FIELD_NAME || code == PEREGRINE_E_FIELD_VALUE ||
                            code == PEREGRINE_E_CONTENT_LENGTH;
@@ -136,7 +137,7 @@ static SV *complaint(pTHX_ const psgi_exchange *exchange, const psgi_head *head,
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-/* Starts the response. True: it has begun. */
+/* Starts the response. False: it could not be started. */
 static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t flags, const char *body,
                   size_t len) {
     const peregrine_response response = {
@@ -166,7 +167,7 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
     return true;
 }
 
-/* Sends the pieces of a whole body. The list may be gone once a piece that is wrong was told. */
+/* Sends the pieces of a whole body. After a wrong piece was reported the list may be freed. */
 static void write_pieces(pTHX_ psgi_exchange *exchange, AV *list) {
     for (SSize_t i = 0; psgi_delivers(exchange) && i <= AvFILLp(list); i++) {
         const char *wrong;
@@ -177,7 +178,8 @@ static void write_pieces(pTHX_ psgi_exchange *exchange, AV *list) {
     if (psgi_delivers(exchange)) psgi_response_end(aTHX_ exchange);
 }
 
-/* Sends a body of many or long pieces without joining them: the engine takes each from its own string. */
+/* Sends a body of many or long pieces without joining them: the engine takes each piece from its own
+ * string. */
 static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list, size_t total) {
     if (!head->content_length && !head->chunked) {
         const int len = my_snprintf(head->length_text, sizeof(head->length_text), "%" UVuf, (UV)total);
@@ -221,7 +223,7 @@ static void send_list(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list) 
     (void)start(aTHX_ exchange, head, PEREGRINE_END, bytes, len);
 }
 
-/* Puts content into the file; what is wrong, if something is. */
+/* Appends content to the temporary file. Returns NULL, or the mistake. */
 static const char *spool(pTHX_ psgi_exchange *exchange, const char *bytes, size_t len) {
     const size_t done = psgi_spool_add(exchange, bytes, len);
     if (done == len) {
@@ -236,7 +238,8 @@ static const char *spool(pTHX_ psgi_exchange *exchange, const char *bytes, size_
     return NULL;
 }
 
-/* Gives content to the engine, or to the file if there is one, or should be. */
+/* Gives content to the engine, or to the temporary file if there is one or one is needed. Returns NULL, or
+ * the mistake. */
 static const char *send_content(pTHX_ psgi_exchange *exchange, SV *piece, const char *bytes, size_t len) {
     if (psgi_spool_is_open(exchange)) return spool(aTHX_ exchange, bytes, len);
     const bool spools = psgi_spool_is_wanted(exchange);
@@ -252,7 +255,8 @@ static const char *send_content(pTHX_ psgi_exchange *exchange, SV *piece, const 
     return now < len && psgi_delivers(exchange) ? spool(aTHX_ exchange, bytes + now, len - now) : NULL;
 }
 
-/* Looks whether content that is to be in chunks is. False: more of it is needed, which is held. */
+/* Finds out whether content whose head says chunked is in chunks. False: more bytes are needed, and these are
+ * kept. */
 static bool look_for_chunks(pTHX_ psgi_exchange *exchange, SV **piece, const char **bytes, STRLEN *len) {
     psgi_chunks *chunks = &exchange->chunks;
     if (chunks->held_len) {
@@ -306,7 +310,7 @@ void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *given_head, SV *conte
     else psgi_exchange_sent(aTHX_ exchange, code);
 }
 
-/* Sends the next piece of the content. *wrong: what is wrong with it, if something is. */
+/* Sends the next piece of the content. *wrong: the mistake in it, or NULL. */
 void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong) {
     STRLEN len;
     const char *bytes = bytes_of(aTHX_ piece, &len);
@@ -334,7 +338,6 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
     px_worker_queued(aTHX_ exchange->base.worker);
 }
 
-/* Ends the content. */
 void psgi_response_end(pTHX_ psgi_exchange *exchange) {
     if (exchange->held) {
         psgi_grip_end(aTHX_ exchange);
@@ -371,10 +374,10 @@ static bool may_be_handle(const SV *body) {
     return isGV_with_GP(target) || SvTYPE(target) == SVt_PVIO || (SvROK(body) && SvOBJECT(target));
 }
 
-/* The content of a handle, which may be the rest of a file: as much as was promised. */
+/* Sends the content of a handle, which may be the rest of a file: as many bytes as Content-Length says. */
 static void send_handle(pTHX_ psgi_exchange *exchange, const psgi_head *head, SV *source) {
     UV promised = UV_MAX;
-    px_keep(aTHX_ source); /* a wrong head is told, and a handler for warnings may drop the response */
+    px_keep(aTHX_ source); /* a wrong head is reported, and a handler for warnings may free the response */
     if (head->content_length)
         (void)grok_number(head->content_length->value, head->content_length->value_len, &promised);
     if (start(aTHX_ exchange, head, PEREGRINE_HOLD, NULL, 0))
@@ -382,10 +385,10 @@ static void send_handle(pTHX_ psgi_exchange *exchange, const psgi_head *head, SV
     else psgi_body_drop(aTHX_ exchange, source);
 }
 
-/* Collects the content of a response that is to be held: a list, or what a handle gives; without either a
+/* Collects the content of a response that is to be held: a list, or a handle's content; without either a
  * writer will send it. */
 static void hold(pTHX_ psgi_exchange *exchange, SV *response, SV *body, AV *pieces) {
-    /* The instruction's code reads the environment, which may be tied. */
+    /* Code that reads the instruction reads the environment, which may be tied. */
     if (body) px_keep(aTHX_ pieces ? (SV *)pieces : body);
     if (!psgi_grip_begin(aTHX_ exchange, response)) {
         if (body && !pieces) psgi_body_drop(aTHX_ exchange, body);
@@ -395,7 +398,7 @@ static void hold(pTHX_ psgi_exchange *exchange, SV *response, SV *body, AV *piec
     else if (body) psgi_body_start(aTHX_ exchange, body, UV_MAX);
 }
 
-/* A plain response if it is not; NULL when it is none, and then it has been told. */
+/* The response itself if it is plain, otherwise a plain copy; NULL: it is no response, which was reported. */
 static SV *made_plain(pTHX_ psgi_exchange *exchange, SV *response) {
     if (plain_response(response)) return response;
     SV *error = NULL;
@@ -407,7 +410,7 @@ static SV *made_plain(pTHX_ psgi_exchange *exchange, SV *response) {
     return NULL;
 }
 
-/* Sends a response. `may_stream`: it may be without a body, which a writer will send. */
+/* Sends a response. `may_stream`: it may have no body, because a writer will send that. */
 void psgi_respond(pTHX_ psgi_exchange *exchange, SV *response, bool may_stream) {
     response = made_plain(aTHX_ exchange, response);
     if (!response || !psgi_delivers(exchange)) return;

@@ -1,22 +1,22 @@
 /* reuse.c - uses the environment of a finished request again for the next one.
  *
- * To make an environment and to free it costs more than all else that happens to a small request. Most
- * applications read it, perhaps add to it, and let it go, so that it can serve again with other strings in
- * it. That must not be observable: it is kept only if nobody refers to the hash or to a value that we have
- * put there, weakly or not, and if each of these is still there. What an application has added goes with its
- * request; if it has removed or replaced a value, the environment is freed as usual. */
+ * To make and free an environment costs more than all other work for a small request. Most applications read
+ * it, perhaps add to it, and let it go, so that it can be used again with other strings in it. That must not
+ * be observable: it is kept only if no reference, weak or not, points to the hash or to a value of the
+ * server's, and if each of these values is still there. Values that an application has added are removed; if
+ * it has removed or replaced a value, the environment is freed as usual. */
 #include "psgi/psgi.h"
 
 #define UNUSUAL (SVf_READONLY | SVf_PROTECT | SVs_OBJECT | SVs_GMG | SVs_SMG | SVs_RMG)
 #define REFERENCE_FLAGS (SVt_IV | SVf_ROK)
-/* Keys of the application that are removed one by one; with more of them the environment goes. */
+/* Keys of the application that are removed one by one; an environment with more of them is freed. */
 #define ADDED_MAX 32
 /* A hash that has grown beyond this number of buckets is not used again. */
 #define BUCKETS_MAX 256
 
 #define BIT(name) ((U32)1 << PSGI_KEPT_##name)
 
-/* A value that another one may be written over, or a strong reference. */
+/* Whether a value is a scalar that can be written over, or a strong reference. */
 static bool is_plain(const SV *sv) {
     if (SvTYPE(sv) >= SVt_PVMG || (SvFLAGS(sv) & UNUSUAL)) return false;
     if (SvROK(sv)) return SvFLAGS(sv) == REFERENCE_FLAGS;
@@ -29,7 +29,7 @@ static UV mark_of(const SV *key, const SV *value) {
     return mark(SvSHARED_HEK_FROM_PV(SvPVX_const(key)), value);
 }
 
-/* A number that stands for our keys and the scalars under them. */
+/* A number that is made of the server's keys and the scalars under them. */
 static UV expected(psgi_exchange *exchange) {
     UV sum = 0;
     if (exchange->marks) return exchange->marks;
@@ -43,13 +43,13 @@ static UV expected(psgi_exchange *exchange) {
 
 /* An application's changes of an environment. */
 typedef struct {
-    UV sum;         /* of what is ours */
+    UV sum;         /* of the server's keys and values */
     int references; /* the references among the values */
     int added;
-    HEK *keys[ADDED_MAX]; /* of what is not */
+    HEK *keys[ADDED_MAX]; /* keys that the application has added */
 } findings;
 
-/* False: there is something that cannot serve again. */
+/* Walks an environment. False: a value in it prevents further use. */
 static bool look_over(const HV *env, findings *found) {
     HE *const *buckets = HvARRAY(env);
     found->sum = 0;
@@ -57,7 +57,8 @@ static bool look_over(const HV *env, findings *found) {
     for (STRLEN i = 0; i <= HvMAX(env); i++) {
         for (const HE *entry = buckets[i]; entry; entry = HeNEXT(entry)) {
             const SV *value = HeVAL(entry);
-            if (SvREFCNT(value) == 1) { /* ours have two: see psgi_exchange.kept and fields */
+            /* values of the server have two references: see psgi_exchange.kept and fields */
+            if (SvREFCNT(value) == 1) {
                 if (found->added == ADDED_MAX) return false;
                 found->keys[found->added++] = HeKEY_hek(entry);
                 continue;
@@ -84,13 +85,13 @@ static const void *target_of(pTHX_ const psgi_exchange *exchange, int which) {
     }
 }
 
-/* Whether the environment still has the reference, to the same thing as when it was made. */
+/* Whether the environment still has a reference to the target for which it was made. */
 static bool refers_as_made(pTHX_ const psgi_exchange *exchange, int which) {
     const SV *sv = exchange->kept[which];
     return sv && SvROK(sv) && (const void *)SvRV(sv) == target_of(aTHX_ exchange, which);
 }
 
-/* Whether all references of an environment are as they were made; `count` of them were made. */
+/* Whether all references of an environment are as they were made; `references`: their number now. */
 static bool refer_as_made(pTHX_ const psgi_exchange *exchange, int references) {
     static const uint8_t list[] = {
         PSGI_KEPT_VERSION,          PSGI_KEPT_INPUT,         PSGI_KEPT_ERRORS,
@@ -118,8 +119,8 @@ void psgi_env_forget_fields(pTHX_ psgi_exchange *exchange, int from) {
     exchange->marks = 0;
 }
 
-/* Remembers the value of a header field by the engine's number of its name; 0: of a field that does not serve
- * again. */
+/* Remembers the value of a header field by the engine's number of its name; 0: the environment has a field
+ * that prevents further use. */
 void psgi_env_remember_field(pTHX_ psgi_exchange *exchange, uint8_t id, SV *value) {
     const int count = exchange->field_count;
     if (count < 0) return;
@@ -134,7 +135,7 @@ void psgi_env_remember_field(pTHX_ psgi_exchange *exchange, uint8_t id, SV *valu
     exchange->marks = 0;
 }
 
-/* Forgets the strings of a request, and what an application has put into scalars of ours. */
+/* Drops the strings of a request, and values that an application has put into kept scalars. */
 static void forget(pTHX_ psgi_exchange *exchange) {
     psgi_env_forget_fields(aTHX_ exchange, 0);
     for (int i = 0; i < PSGI_KEPT_COUNT; i++) {
@@ -146,7 +147,7 @@ static void forget(pTHX_ psgi_exchange *exchange) {
     }
 }
 
-/* The request is over: keeps its environment if that cannot be noticed. */
+/* Keeps the environment of a request that is over, if applications cannot notice that. */
 void psgi_env_settle(pTHX_ psgi_exchange *exchange) {
     HV *env = exchange->base.given;
     findings found;
@@ -158,7 +159,7 @@ void psgi_env_settle(pTHX_ psgi_exchange *exchange) {
     exchange->base.given = NULL;
     exchange->env = env;
     if (SvOOK(env)) hv_iterinit(env);
-    /* Destructors may run, which do not get at the environment. */
+    /* Destructors may run here, but they cannot reach the environment. */
     for (int i = 0; i < found.added; i++) {
         const I32 len = HEK_LEN(found.keys[i]);
         (void)hv_delete(env, HEK_KEY(found.keys[i]), HEK_UTF8(found.keys[i]) ? -len : len, G_DISCARD);
@@ -177,7 +178,7 @@ HV *psgi_env_again(pTHX_ psgi_exchange *exchange, const peregrine_request *reque
     return env;
 }
 
-/* Gives up what was kept. */
+/* Gives up the kept environment. */
 void psgi_env_drop(pTHX_ psgi_exchange *exchange) {
     forget(aTHX_ exchange);
     exchange->again = false;

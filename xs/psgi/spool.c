@@ -1,9 +1,9 @@
 /* spool.c - content of a response that its client has yet to take, in a temporary file, where the engine is
- * on a thread or in a process of its own: the application is done with a response when all of it is there or
- * with the engine, however slow the client. What has come last in the file, which has no name, goes out when
- * what is before it is sent; once the content is complete the kernel sends the rest from the file. Where the
- * file cannot be written (no space, no quota, a disk that fails) the engine keeps the content in memory, and
- * the application waits for the client. */
+ * on a thread or in a process of its own: the application is done with a response when all of it is in the
+ * file or with the engine, however slow the client is. The file has no name. Its content is sent in order as
+ * the client takes it; once the content is complete the kernel sends the rest from the file. If the file
+ * cannot be written (no space, no quota, a disk that fails) the engine keeps the content in memory, and the
+ * application waits for the client. */
 #include "psgi/psgi.h"
 
 #include <fcntl.h>
@@ -14,7 +14,6 @@
 /* Bytes that are read back at once. */
 #define PIECE_BYTES (64 * 1024)
 
-/* Whether there is a file. */
 bool psgi_spool_is_open(const psgi_exchange *exchange) {
     return exchange->spool.state == PSGI_SPOOL_OPEN;
 }
@@ -37,7 +36,8 @@ static int new_file(pTHX_ const char *folder) {
     return other;
 }
 
-/* Content goes to a file from now on if the engine has enough of it. False: there is none. */
+/* Opens a file, to which content goes from now on. False: there is none, because it cannot be opened or all
+ * files have too many bytes. */
 bool psgi_spool_open(pTHX_ psgi_exchange *exchange) {
     psgi_app *app = exchange->app;
     PX_ASSERT(exchange->spool.state == PSGI_SPOOL_NONE && exchange->spool.size == 0);
@@ -48,19 +48,20 @@ bool psgi_spool_open(pTHX_ psgi_exchange *exchange) {
     return true;
 }
 
-/* How much more the engine takes before a file is opened. */
+/* Bytes that the engine takes before a file is opened. */
 size_t psgi_spool_room(const psgi_exchange *exchange) {
     const size_t buffered = peregrine_buffered(exchange->base.worker->engine, exchange->base.ticket);
     return buffered < MEMORY_MAX ? MEMORY_MAX - buffered : 0;
 }
 
-/* Whether nothing more is asked of the application for now. */
+/* Whether the application is asked for no more content, because the file or all files are at their limit. */
 bool psgi_spool_is_full(const psgi_exchange *exchange) {
     const psgi_app *app = exchange->app;
     return exchange->spool.size - exchange->spool.sent >= app->spool_max || app->spooled >= app->spools_max;
 }
 
-/* Puts content behind that of the file; how much of it. Less than all: the file takes no more. */
+/* Appends content to the file; returns the bytes that were written. Fewer than `len`: the file takes no
+ * more. */
 size_t psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len) {
     size_t done = 0;
     while (done < len) {
@@ -75,14 +76,14 @@ size_t psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len) {
     return done;
 }
 
-/* The file is not needed any more; the engine may have a descriptor of its own. */
+/* Closes the file, which is not needed any more; the engine may have a descriptor of its own. */
 void psgi_spool_close(psgi_exchange *exchange) {
     if (!psgi_spool_is_open(exchange)) return;
     (void)close(exchange->spool.fd);
     exchange->spool.state = PSGI_SPOOL_NONE;
 }
 
-/* Takes the bytes in the file out of the count of spooled bytes. */
+/* Closes the file and takes its bytes out of the count of all files. */
 void psgi_spool_forget(psgi_exchange *exchange) {
     psgi_spool_close(exchange);
     PX_ASSERT(exchange->app->spooled >= exchange->spool.size);
@@ -90,7 +91,7 @@ void psgi_spool_forget(psgi_exchange *exchange) {
     exchange->spool.size = 0;
 }
 
-/* Gives the engine what comes next in the file: as much as the client takes, or `all` of it. */
+/* Gives the engine the next content of the file: as much as the client takes, or `all` of it. */
 static int flow(pTHX_ psgi_exchange *exchange, bool all) {
     psgi_spool *spool = &exchange->spool;
     int code = PEREGRINE_OK;
@@ -113,12 +114,13 @@ static int flow(pTHX_ psgi_exchange *exchange, bool all) {
     return code;
 }
 
-/* The client takes more: sends what comes next in the file. All of it: the file is gone, and what follows
- * goes to the engine again. A code of the engine's; PEREGRINE_E_SYSTEM: the file cannot be read. */
+/* Sends the next content of the file, as the client takes more. When all was sent the file is closed, and
+ * further content goes to the engine. Returns a code of the engine's; PEREGRINE_E_SYSTEM: the file cannot be
+ * read. */
 int psgi_spool_flow(pTHX_ psgi_exchange *exchange) { return flow(aTHX_ exchange, false); }
 
-/* The file takes no more, and there will be no other one: the engine gets its content, and these bytes behind
- * it. A code as psgi_spool_flow()'s. */
+/* Gives up a file that takes no more: the engine gets its content, and these bytes after it. No other file
+ * will be opened for this response. Returns a code like psgi_spool_flow(). */
 int psgi_spool_give_up(pTHX_ psgi_exchange *exchange, const char *bytes, size_t len) {
     const int code = flow(aTHX_ exchange, true);
     if (code < 0) return code;
@@ -127,7 +129,7 @@ int psgi_spool_give_up(pTHX_ psgi_exchange *exchange, const char *bytes, size_t 
     return peregrine_write(exchange->base.worker->engine, exchange->base.ticket, bytes, len, 0);
 }
 
-/* The content is complete: the kernel sends the rest of the file. A code of the engine's. */
+/* Has the kernel send the rest of the file, as the content is complete. Returns a code of the engine's. */
 int psgi_spool_end(psgi_exchange *exchange) {
     psgi_spool *spool = &exchange->spool;
     const int code = peregrine_write_file(exchange->base.worker->engine, exchange->base.ticket, spool->fd,
