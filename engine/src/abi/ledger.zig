@@ -11,7 +11,7 @@ const Command = peregrine.Command;
 const Slots = @import("slots.zig").Slots;
 const rules = peregrine.rules;
 
-/// An exchange, from its request to the end that C has read.
+/// An exchange, from its request until C has read its last event.
 pub const Entry = struct {
     ticket: types.Ticket,
     /// An entry of the same slot whose exchange has ended, but C may still read of it.
@@ -21,22 +21,21 @@ pub const Entry = struct {
     order: rules.Order = .unstarted,
     websocket: enum { none, handshake, open, closing },
     asks_for_head: bool,
-    /// The end of content whose length is unknown: the end of the connection, or a delimiter.
+    /// How content of unknown length ends: with the connection, or by a delimiter.
     streamed: rules.Streamed,
-    /// Content that was handed to the ring pair.
+    /// Bytes of content that were handed to the ring pair.
     spoken: u64 = 0,
     /// The application has given no command for the exchange yet.
     fresh: bool = true,
     /// C has heard of the exchange's end, or will with the events that it reads now.
     over: bool = false,
-    /// Bytes on their way to the kernel when `round` began, and since.
+    /// Bytes on their way to the kernel, as known in the round `round`.
     outstanding: u64 = 0,
     round: u64 = 0,
-    /// The facts of its TLS connection (tls_facts.zig), in the round in which its request came.
+    /// The facts of its TLS connection (tls_facts.zig), valid in the round in which the request came.
     tls: []const u8 = "",
     came: u64,
 
-    /// Asserts what always holds of an exchange.
     pub fn invariants(entry: *const Entry) void {
         switch (entry.websocket) {
             .none, .handshake => assert(entry.order != .tunnel),
@@ -54,7 +53,7 @@ pub const Verdict = struct {
     content: u64 = 0,
     /// The application waits for an event: that there is room again, that everything was sent.
     awaits: bool = false,
-    /// The command may wait for the next one, and leave with that.
+    /// The command may wait for the next command, and leave together with it.
     held: bool = false,
 };
 
@@ -83,7 +82,7 @@ pub const Ledger = struct {
         ledger.pool.deinit(ledger.gpa);
     }
 
-    /// A request has come. Room for the note of its end is made as well. `tls`: what is known of its TLS
+    /// Adds the exchange of a request, with room for the note of its end. `tls`: the facts of its TLS
     /// connection; the bytes stay until `sweep`.
     pub fn open(ledger: *Ledger, event: *const types.Event, tls: []const u8) error{OutOfMemory}!void {
         const place = try ledger.placeOf(event.ticket);
@@ -122,7 +121,7 @@ pub const Ledger = struct {
         return @as(peregrine.Ticket, @fromBackingInt(ticket)).slot();
     }
 
-    /// The exchange of a ticket; null if it is none of ours, or over and read.
+    /// The exchange of a ticket; null: the ticket is unknown, or C has read the exchange's last event.
     pub fn get(ledger: *const Ledger, ticket: types.Ticket) ?*Entry {
         const slot = slotOf(ticket);
         if (slot >= ledger.entries.items.len) return null;
@@ -147,7 +146,7 @@ pub const Ledger = struct {
         return false;
     }
 
-    /// C reads of the exchange's end now. Its pointer stays until `sweep`.
+    /// C reads the last event of the exchange now. The entry stays until `sweep`.
     pub fn end(ledger: *Ledger, entry: *Entry) void {
         if (entry.over) return;
         assert(ledger.ended.items.len < ledger.count);
@@ -155,7 +154,7 @@ pub const Ledger = struct {
         ledger.ended.appendAssumeCapacity(entry.ticket);
     }
 
-    /// C has read of the ends in `ended`.
+    /// C has read the last events of the exchanges in `ended`.
     pub fn sweep(ledger: *Ledger) void {
         ledger.round += 1;
         for (ledger.ended.items) |ticket| if (ledger.get(ticket)) |entry| ledger.drop(entry);
@@ -163,7 +162,7 @@ pub const Ledger = struct {
         assert(ledger.ended.capacity >= ledger.count);
     }
 
-    /// C has not heard of an exchange, and hears nothing of it.
+    /// Drops an exchange of which C has heard nothing, and hears nothing.
     pub fn forget(ledger: *Ledger, ticket: types.Ticket) void {
         if (ledger.get(ticket)) |entry| ledger.drop(entry);
     }
@@ -195,7 +194,7 @@ pub const Ledger = struct {
         assert(ledger.ended.capacity >= ledger.count);
     }
 
-    /// Bytes on their way to the kernel.
+    /// Bytes of an exchange's output on their way to the kernel.
     pub fn buffered(ledger: *const Ledger, entry: *Entry) usize {
         if (entry.round != ledger.round) {
             const view = ledger.slots.look(entry.ticket) orelse return 0;
@@ -254,8 +253,8 @@ pub const Ledger = struct {
         return verdict;
     }
 
-    /// A response whose end leaves so little to be sent, to a peer that takes it, is complete: nothing is
-    /// waited for. A piece of a body that alone makes a sender wait, like one of 64 KiB, can be the last.
+    /// A response that has ended with fewer bytes unsent, to a peer that takes them, is done. Twice the high
+    /// mark, so that the last piece of a body may be one that alone makes a sender wait, like 64 KiB.
     fn settledBytesMax(ledger: *const Ledger) u64 {
         return 2 * @as(u64, ledger.config.write_high_bytes);
     }
@@ -292,7 +291,7 @@ pub const Ledger = struct {
                     return error.InvalidStatus;
                 }
                 try bound(rules.startSize(inform.fields));
-                // Clients of HTTP/1.0 get none.
+                // Clients of HTTP/1.0 get no interim responses.
                 if (entry.streamed == .delimited) _ = try rules.fields.head(inform.fields, &ledger.bad_field);
             },
             .accept => |*accept| {
@@ -361,7 +360,7 @@ pub const Ledger = struct {
         const order = try ledger.orderOf(entry, start);
         if (start.body.len > 0 or start.end) _ = try order.body(start.body.len, start.end);
         if (entry.asks_for_head) return .answers;
-        // A stream needs content to go on with.
+        // A held stream goes on with content, which the status must allow.
         if (!start.end and order == .discarded) return error.InvalidStatus;
         return .holds;
     }
@@ -379,7 +378,7 @@ pub const Ledger = struct {
         return .of(content);
     }
 
-    /// More than the engine's own fields of a 101 take, a subprotocol aside.
+    /// Bytes that exceed the engine's own fields of a 101, without a subprotocol.
     const handshake_bytes = 1024;
 
     fn bound(head_bytes: usize) error{HeadTooLarge}!void {

@@ -1,5 +1,5 @@
 //! Buffers that an application reads where they lie, until it gives the records back that name them.
-//! Does not know: what lies in them, and how it is told.
+//! Does not know: the content of buffers, and how the application learns of them.
 const std = @import("std");
 const assert = std.debug.assert;
 const depot = @import("depot.zig");
@@ -12,14 +12,12 @@ pub const Lent = struct {
     first: usize = 0,
     count: usize = 0,
 
-    /// As many as a depot can hold.
     const pieces_max = depot.pieces_max;
 
     /// A buffer, and the position of the ring of events behind all records that may name it.
     const Piece = struct { buffer: Buffer, position: u64 };
 
-    /// The application may read a buffer until it has given back all that is in the ring now, up to
-    /// `position`.
+    /// Keeps a buffer until the application has given back all that is in the ring now, up to `position`.
     pub fn add(lent: *Lent, buffer: Buffer, position: u64) void {
         lent.pieces[(lent.first + lent.count) % pieces_max] = .{ .buffer = buffer, .position = position };
         lent.count += 1;
@@ -43,7 +41,6 @@ pub const Lent = struct {
         assert(lent.count == 0);
     }
 
-    /// Asserts what always holds.
     pub fn invariants(lent: *const Lent) void {
         assert(lent.count <= pieces_max and lent.first < pieces_max);
         if (lent.count < 2) return;

@@ -15,7 +15,7 @@ pub const Link = struct {
     shed: Atomic(u32) = .init(0),
     calls: *const Calls,
 
-    /// The functions of the engine's end, see there.
+    /// The functions of the engine's end, described in engine_end.zig.
     pub const Calls = struct {
         patience: *const fn (link: *Link, wanted_ms: i32) i32,
         waited: *const fn (link: *Link) void,

@@ -1,5 +1,5 @@
-//! The part of the C API about listeners: sockets that are made without a worker, and whom a worker believes
-//! what they say about clients.
+//! The part of the C API about listeners: sockets that are made without a worker, and the proxies that a
+//! worker believes when they tell of clients.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
@@ -28,7 +28,7 @@ pub export fn peregrine_open_unix(given: *const sized.Header) callconv(.c) c_int
     };
 }
 
-/// Negative numbers stand for nothing.
+/// A number from C, where negative numbers stand for null.
 fn optional(comptime T: type, value: i64) error{OutOfRange}!?T {
     if (value < 0) return null;
     return std.math.cast(T, value) orelse error.OutOfRange;

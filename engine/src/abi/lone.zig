@@ -1,4 +1,4 @@
-//! The application behind an engine's thread, where the engine delivers topics, as the pool of one. Without
+//! A lone application behind an engine's thread, as a pool of one, where the engine delivers topics. Without
 //! topics there is no `Lone`, and the host has no interpreters. Does not know: what the application wishes
 //! (engine_end.zig).
 const std = @import("std");
@@ -21,7 +21,8 @@ pub const Lone = struct {
     interpreters: Interpreters = .{ .calls = &calls },
     delivery: *Delivery,
 
-    /// Before the engine's thread runs. `join_socket` leads to the hub; the caller's after an error.
+    /// To be called before the engine's thread runs. `join_socket` leads to the hub; after an error it stays
+    /// the caller's.
     pub fn create(
         gpa: std.mem.Allocator,
         worker: *EngineWorker,
@@ -42,7 +43,7 @@ pub const Lone = struct {
         return lone;
     }
 
-    /// When the engine's thread has ended.
+    /// To be called when the engine's thread has ended.
     pub fn destroy(lone: *Lone) void {
         var it = lone.worker.exchanges.iterator();
         while (it.next()) |exchange| release(&lone.interpreters, exchange);
@@ -92,10 +93,10 @@ pub const Lone = struct {
         }
     }
 
-    /// The application dies with its engine: what it owes its clients keeps no exchange from going on.
+    /// Does nothing: a lone application dies with its engine, so that no exchange can go on without it.
     fn asked(_: *const Exchange) void {}
 
-    /// A client that has ended its side waits for a response that the engine holds.
+    /// Called when a client that waits for a held response has ended its side.
     fn unheard(exchange: *Exchange) void {
         switch (Claim.of(exchange)) {
             .subscribed => |subscriber| subscriber.delivery.unheard(exchange),

@@ -25,7 +25,7 @@ pub export fn peregrine_host_loop(handle: *Handle, fd: c_int, blocked: ?*const u
     }
     here.host_loop = null;
     if (fd < 0) {
-        // Now somebody else waits, on peregrine_fd().
+        // C waits on peregrine_fd() from now on.
         here.arm();
         return Code.ok;
     }

@@ -1,5 +1,5 @@
 //! Answers and messages from other threads: peregrine_post() puts them into a worker's mailbox, and the next
-//! peregrine_poll() speaks them where the worker's caller is, whatever the placement of its engine.
+//! peregrine_poll() gives them to the engine, wherever that is, on the thread that polls.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -87,8 +87,8 @@ fn wake(context: *anyopaque) void {
     handle.wake();
 }
 
-/// Speaks all posts so far; false: there were none. By peregrine_poll(), before it waits: a later post ends
-/// the wait, and a post that was delivered leaves nothing to wait for.
+/// Gives all posts so far to the engine; false: there were none. Called by peregrine_poll() before it waits;
+/// a post that comes later ends the wait, and after a delivery peregrine_poll() does not wait.
 pub fn deliver(handle: *Handle) bool {
     const inbox = handle.inbox orelse return false;
     if (!inbox.hasMail() or handle.place() == .gone) return false;
@@ -111,14 +111,15 @@ pub fn announce(handle: *Handle) void {
     if (inbox.hasMail()) handle.wake();
 }
 
-/// An answer that cannot be sent, because of a field for instance, is a 500: its client would wait for ever.
+/// Gives a post to the engine. For a refused answer, as of a bad field, the client gets a 500 and need not
+/// wait.
 fn speak(handle: *Handle, ticket: types.Ticket, command: peregrine.Command) void {
     const code = handle.apply(ticket, command);
     if (code >= 0 or code == Code.gone or code == Code.out_of_order or command == .message) return;
     _ = handle.apply(ticket, .{ .start = .{ .status = 500, .fields = &.{}, .body = "", .end = true } });
 }
 
-/// By peregrine_worker_free(): what is posted from then on answers GONE.
+/// Called by peregrine_worker_free(). Later posts answer GONE.
 pub fn close(handle: *Handle) void {
     const inbox = handle.inbox orelse return;
     inbox.close();

@@ -1,4 +1,4 @@
-//! A node of the hub for C: its connection, and clocks.
+//! A node of the hub for C: adds a connection and a clock to `hub.Node`.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const hub = @import("hub");
@@ -16,7 +16,7 @@ const wire = hub.wire;
 
 pub const name_bytes = wire.Channel.name_bytes;
 
-/// `peregrine_node`: one thread's.
+/// The `peregrine_node` of C, for one thread.
 pub const Node = struct {
     inner: hub.Node,
     /// The connection's socket, which is C's; -1: there is none.
@@ -32,7 +32,7 @@ pub const Node = struct {
         return io.micros() / 1000;
     }
 
-    /// Sends what waits.
+    /// Sends waiting bytes until the socket takes no more.
     fn send(node: *Node) void {
         while (node.fd >= 0) {
             const bytes = node.inner.toSend();
@@ -45,7 +45,7 @@ pub const Node = struct {
         }
     }
 
-    /// At most this much at once, so that the caller's loop has its turn.
+    /// The most bytes that one call receives, so that the caller's loop has its turn.
     const received_max = 1 << 20;
 
     fn receive(node: *Node) void {
@@ -64,7 +64,7 @@ pub const Node = struct {
         }
     }
 
-    /// C closes the socket when it sees that.
+    /// The connection is lost. C closes the socket when the next poll tells of that.
     fn lose(node: *Node) void {
         node.inner.lose();
         node.fd = -1;
@@ -107,12 +107,12 @@ pub const Node = struct {
     }
 };
 
-/// Writes the text of a position; answers its length.
+/// Writes the text of a position; returns its length in bytes.
 fn write(place: hub.position.Position, out: *types.NodePosition) u32 {
     return @intCast(place.print(out[0..hub.position.Position.text_bytes_max]).len);
 }
 
-/// A number that was drawn is no other node's, in whatever process.
+/// Draws 128 random bits, which no other node has in any process.
 pub fn drawSecret(place: *const anyopaque) wire.Secret {
     const halves = [2]u64{ io.randomSeed() orelse @intFromPtr(place), io.randomSeed() orelse io.micros() };
     return @bitCast(halves);
@@ -178,7 +178,7 @@ pub export fn peregrine_node_next(node: *Node, given: *sized.Header) callconv(.c
     return 1;
 }
 
-/// The result that C is told of.
+/// The result that C gets for a code of the hub.
 pub fn resultOf(code: wire.Code) u32 {
     return switch (code) {
         .ok => Result.ok,
@@ -285,7 +285,7 @@ pub export fn peregrine_node_unfollow(
 pub export fn peregrine_node_read(node: *Node, mailbox: u64, given: *sized.Header) callconv(.c) c_int {
     const kind = types.NodeRead;
     if (node.isForeign()) return kind.nothing;
-    // For want of memory the reader hears of the next entry.
+    // Without memory the mailbox goes on at the next entry.
     const found = node.inner.read(mailbox) catch return kind.nothing;
     var told: types.NodeReading = .{ .size = given.size };
     switch (found) {
@@ -299,7 +299,7 @@ pub export fn peregrine_node_read(node: *Node, mailbox: u64, given: *sized.Heade
                 .text => types.NodeAs.as_text,
                 .binary => types.NodeAs.as_binary,
                 .events => types.NodeAs.as_events,
-                // C asks for none.
+                // C cannot ask for these forms.
                 .text_frames, .binary_frames, .text_deflated, .binary_deflated, .bytes => unreachable,
             };
             told.bytes = bytes.bytes.ptr;

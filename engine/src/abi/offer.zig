@@ -1,5 +1,5 @@
-//! A request that waits for an interpreter, or was offered to one that has not taken it yet: what is to be
-//! told of it, so that it can be told to another one.
+//! A request that waits for an interpreter, or was offered to one that has not taken it yet. An offer keeps
+//! the request's events, so that they can go to another interpreter.
 //! Does not know: when an offer changes hands (claim.zig).
 const std = @import("std");
 const assert = std.debug.assert;
@@ -8,7 +8,7 @@ const Batch = @import("batch.zig").Batch;
 const encoded_event = @import("encoded_event.zig");
 const types = @import("types.zig");
 
-/// An offer. One that is free serves the next request.
+/// The events of a request and its place in a queue. A free offer serves the next request.
 pub const Offer = struct {
     /// An offer is in the pool's queue, in the list of a seat, or among the spare offers.
     node: std.DoublyLinkedList.Node = .{},
@@ -17,7 +17,7 @@ pub const Offer = struct {
     ticket: peregrine.Ticket = undefined,
     /// The request's place in the order of arrival.
     arrival: u64 = 0,
-    /// When the request began to wait.
+    /// When the request began to wait, in milliseconds.
     arrived_at: u64 = 0,
     /// The interpreters that the request waits for.
     takers: Takers = .first,
@@ -44,12 +44,12 @@ pub const Offer = struct {
     }
 };
 
-/// A kind of interpreters: requests wait in a queue for those of one kind.
+/// A kind of interpreters. Requests wait in a queue for interpreters of one kind.
 pub const Takers = enum {
     /// Interpreters that get every request first, as it comes.
     first,
-    /// Interpreters that get what others hand over. They work on one request at a time, because their
-    /// applications may block.
+    /// Interpreters that get the requests that others hand over. They work on one request at a time, because
+    /// their applications may block.
     handed,
 };
 
@@ -67,7 +67,7 @@ pub const Handed = struct {
         handed.queue.append(offer);
     }
 
-    /// A request waits again that an interpreter has given back.
+    /// A request that an interpreter has given back waits again, by its order.
     pub fn waitAgain(handed: *Handed, offer: *Offer) void {
         assert(offer.takers == .handed);
         handed.queue.insert(offer);
@@ -83,13 +83,12 @@ pub const Work = struct {
     /// The most that `load` ever was.
     load_max: u32 = 0,
 
-    /// Asserts what always holds.
     pub fn invariants(work: *const Work) void {
         assert(work.offered.count <= work.load and work.load <= work.load_max);
     }
 };
 
-/// A list of offers that knows how many there are.
+/// A list of offers, with its length.
 pub const Offers = struct {
     list: std.DoublyLinkedList = .{},
     count: u32 = 0,

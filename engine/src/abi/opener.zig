@@ -1,5 +1,5 @@
-//! Opens files whose storage may take for ever to answer, for C, which must not wait for it: threads open
-//! them, and a descriptor of the kernel's becomes readable when one has. Closes them likewise.
+//! Opens and closes files for C, which must not wait for slow storage: threads open them, and a descriptor
+//! becomes readable when a file was opened or was not.
 //! Does not know: workers and exchanges, and what becomes of a file.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -12,7 +12,7 @@ const io = peregrine.io;
 const Code = types.Code;
 const gpa = platform.gpa;
 
-/// `peregrine_opener`: one thread's.
+/// The `peregrine_opener` of C, for one thread.
 pub const Opener = struct {
     wakeup: io.Wakeup,
     storage: *io.Storage,
@@ -33,7 +33,7 @@ pub const Opener = struct {
     fn destroy(opener: *Opener) void {
         opener.storage.close();
         while (opener.done.pop()) |task| task.drop(task);
-        // A forked process has no copy of its descriptor.
+        // A forked process has no copy of the wakeup's descriptor.
         if (opener.forks == io.fork.count()) opener.wakeup.deinit();
         gpa.destroy(opener);
     }
@@ -44,7 +44,7 @@ pub const Opener = struct {
         opener.wakeup.raise();
     }
 
-    /// The next file that was opened, or was not.
+    /// The next file that a thread has opened, or failed to open; null: there is none yet.
     fn next(opener: *Opener) ?*io.StorageOpen {
         assert(opener.forks == io.fork.count());
         while (true) {

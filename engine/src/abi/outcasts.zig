@@ -15,7 +15,7 @@ pub const Outcasts = struct {
     const outcasts_max = peregrine.api_limits.outcasts_max;
     const grace_ms = peregrine.api_limits.outcast_grace_ms;
 
-    /// `process`, a descriptor, is the list's from now on.
+    /// Adds a process, of which `process` is a descriptor. The list closes the descriptor.
     pub fn add(outcasts: *Outcasts, process: i32, worker: anytype) void {
         assert(process >= 0);
         if (outcasts.count == outcasts_max) outcasts.end(worker);
@@ -31,7 +31,7 @@ pub const Outcasts = struct {
         while (outcasts.count > 0 and outcasts.list[0].kill_at <= now) outcasts.end(worker);
     }
 
-    /// How long the engine may wait.
+    /// The milliseconds that the engine may wait, `wanted_ms` at most (negative: without bound).
     pub fn patience(outcasts: *const Outcasts, now: u64, wanted_ms: i32) i32 {
         if (outcasts.count == 0) return wanted_ms;
         const left: i32 = @intCast(outcasts.list[0].kill_at -| now);

@@ -1,14 +1,14 @@
-//! Several interpreters behind one engine: which of them gets a request, how long it waits for one, and what
-//! becomes of it when its interpreter goes. Lives on the engine's thread. Does not know: how a ring pair
-//! works.
+//! Several interpreters behind one engine: which interpreter gets a request, how long a request waits for
+//! one, and what becomes of it when its interpreter goes. Lives on the engine's thread. Does not know: how a
+//! ring pair works.
 //!
 //! Requests for interpreters of one group wait in one queue, first come, first served. The interpreter that
-//! has the least to do is offered the next one; some are offered ahead, so that one that is fast need not
-//! wait for the engine. An interpreter takes an offer by compare-and-swap in its slot (slots.zig), and so
-//! does the engine when it takes the offer back: after `Seat.still_ms` in which the interpreter has not
-//! moved. So no request waits long behind another one while an interpreter is idle. The number of open
-//! exchanges says nothing about that: exchanges that wait for their clients, WebSockets above all, leave an
-//! interpreter idle.
+//! has the least to do is offered the next request; some are offered ahead, so that a fast interpreter need
+//! not wait for the engine. An interpreter takes an offer by compare-and-swap in its slot (slots.zig); by the
+//! same means the engine takes the offer back, if the interpreter has not moved for `Seat.still_ms`. So no
+//! request waits long behind another one while an interpreter is idle. The number of open exchanges does not
+//! tell whether an interpreter is idle: exchanges that wait for their clients, WebSockets above all, need
+//! none.
 const builtin = @import("builtin");
 const std = @import("std");
 const assert = std.debug.assert;
@@ -39,7 +39,7 @@ const io = peregrine.io;
 
 /// How interpreters get their requests.
 pub const Manner = struct {
-    /// Interpreters of the first group.
+    /// The socket through which interpreters of the first group join.
     join_socket: i32,
     limits: Limits,
     account: Account,
@@ -47,7 +47,7 @@ pub const Manner = struct {
     handed_max: u32,
 };
 
-/// Limits of one group. Where there is none, the engine's holds.
+/// Limits of one group; null: the limit of the engine holds.
 pub const Limits = struct {
     /// Exchanges that may wait for one interpreter at the same time; 0: no limit. See `Seat.busyWith`.
     exchanges: u32 = 0,
@@ -74,13 +74,13 @@ pub const Limits = struct {
 
 /// Interpreters that get the requests of some routes, and no others.
 const Group = struct {
-    /// The socket through which they introduce themselves. The pool closes it.
+    /// The socket through which interpreters join the group. The pool closes it.
     join_socket: i32,
     limits: Limits,
     account: Account,
-    /// Requests that wait.
+    /// Requests that wait for an interpreter of the group.
     queue: Offers = .{},
-    /// The number of requests that wait.
+    /// The number of interpreters that have joined the group, and not gone.
     count: u32 = 0,
     /// The join socket may have more messages, which the next round reads.
     more_join: bool = false,
@@ -106,7 +106,7 @@ pub const Pool = struct {
     /// The highest number of a seat that an interpreter ever had.
     top: u32 = 0,
     handed: Handed = .{},
-    /// Interpreters that get what was handed over.
+    /// The number of interpreters that get requests that were handed over.
     handed_count: u32 = 0,
     arrivals: u64 = 0,
     /// An interpreter wants that all take turns (`Wish.turns`).
@@ -123,14 +123,14 @@ pub const Pool = struct {
     /// Interpreters that were shut out and may still run.
     outcasts: Outcasts = .{},
 
-    /// Interpreters of one engine.
+    /// The most interpreters of one engine.
     pub const seats_max = peregrine.api_limits.interpreters_max;
     const groups_max = peregrine.api_limits.groups_max;
     const ahead_max = Seat.ahead_max;
     const spare_max = peregrine.api_limits.spare_offers_max;
     const offer_retry_ms = peregrine.api_limits.offer_retry_ms;
 
-    /// `manner.join_socket` is the pool's from now on.
+    /// `manner.join_socket` is the pool's from now on, unless there is an error.
     pub fn create(gpa: std.mem.Allocator, worker: *EngineWorker, manner: Manner) !*Pool {
         const pool = try gpa.create(Pool);
         errdefer gpa.destroy(pool);
@@ -140,7 +140,8 @@ pub const Pool = struct {
         return pool;
     }
 
-    /// Before the engine's thread runs. `join_socket` is the pool's from now on. Returns the group's number.
+    /// To be called before the engine's thread runs. `join_socket` is the pool's from now on, unless there is
+    /// an error. Returns the group's number.
     pub fn addGroup(pool: *Pool, join_socket: i32, limits: Limits, account: Account) !u8 {
         if (pool.group_count == groups_max) return error.TooManyGroups;
         if (pool.delivery) |delivery| _ = try delivery.node.readers.shares.of(account.topicsOf());
@@ -155,8 +156,8 @@ pub const Pool = struct {
         return @intCast(pool.group_count - 1);
     }
 
-    /// Before the engine's thread runs: the engine delivers topics. `join_socket` leads to the hub, and stays
-    /// the caller's after an error.
+    /// Has the engine deliver topics. To be called before the engine's thread runs. `join_socket` leads to
+    /// the hub, and stays the caller's after an error.
     pub fn deliverTopics(pool: *Pool, join_socket: i32, config: *const hub.Config) !void {
         assert(pool.delivery == null);
         var shares: hub.Shares = .init(pool.gpa);
@@ -169,7 +170,7 @@ pub const Pool = struct {
         pool.shareOut();
     }
 
-    /// Each group that may have topics has its share of the places for held responses.
+    /// Gives each group that may have topics a share of the places for held responses.
     fn shareOut(pool: *Pool) void {
         const delivery = pool.delivery orelse return;
         var with_topics: u32 = 0;
@@ -198,9 +199,9 @@ pub const Pool = struct {
         pool.gpa.destroy(offer);
     }
 
-    // ---- What the engine's thread does between two rounds
+    // ---- Work of the engine's thread between two rounds
 
-    /// Does what interpreters have said, admits and buries interpreters, and offers requests. True: there is
+    /// Obeys commands of interpreters, admits and buries interpreters, and offers requests. True: there is
     /// more to do.
     fn turn(pool: *Pool) bool {
         var more = false;
@@ -231,7 +232,7 @@ pub const Pool = struct {
         return more;
     }
 
-    /// Counters or an access log have come, or gone.
+    /// Tells interpreters whether the engine wants to know when they take requests, for counters and logs.
     pub fn noteWishes(pool: *const Pool) void {
         const wants_taken = pool.worker.counting.wants_taken;
         for (pool.places()) |place| if (place) |seat| seat.shared.noteCounting(wants_taken);
@@ -243,11 +244,12 @@ pub const Pool = struct {
         return false;
     }
 
-    /// How many interpreters are idle, busy and stuck. Interpreters that leave do not count.
+    /// The numbers of interpreters that are idle, busy and stuck. Interpreters that leave do not count.
     fn countStates(pool: *const Pool) [3]u32 {
         var counts: [3]u32 = @splat(0);
         for (pool.places()) |place| if (place) |seat| {
-            // A request that is handed over blocks on purpose, and may find all other interpreters at work.
+            // Interpreters for requests that were handed over do not count: their applications block on
+            // purpose.
             if (seat.takers == .handed or seat.state == .leaving or seat.state == .left) continue;
             assert(seat.number <= pool.top);
             const at: usize = if (seat.isStuck()) 2 else if (seat.busyWith() > 0) 1 else 0;
@@ -256,7 +258,7 @@ pub const Pool = struct {
         return counts;
     }
 
-    /// Interpreters come and go without a round of counting: readiness must not wait for the next one.
+    /// Publishes the states when an interpreter comes or goes: readiness must not wait for the next counting.
     fn publishStates(pool: *Pool) void {
         pool.worker.counting.stir(pool.worker.clock.now);
         if (pool.worker.counting.counters) |counters| counters.publishInterpreters(&pool.countStates());
@@ -267,9 +269,9 @@ pub const Pool = struct {
         return pool.seats[0..pool.top];
     }
 
-    /// How long the engine may wait.
+    /// The milliseconds that the engine may wait, `wanted_ms` at most (negative: without bound).
     fn patience(pool: *Pool, wanted_ms: i32) i32 {
-        // A request has come since, out of bytes that its connection had sent before.
+        // A request has come since the last dispatch, out of bytes that its connection had sent before.
         if (pool.dispatched != pool.arrivals) return 0;
         var ms = pool.outcasts.patience(pool.worker.clock.now, wanted_ms);
         if (pool.is_stalled) ms = shorter(ms, offer_retry_ms);
@@ -297,7 +299,7 @@ pub const Pool = struct {
         return sum;
     }
 
-    /// Requests that wait.
+    /// The number of requests that wait.
     pub fn waiting(pool: *const Pool) u32 {
         var sum = pool.handed.queue.count;
         for (pool.groups[0..pool.group_count]) |*group| sum += group.queue.count;
@@ -360,7 +362,7 @@ pub const Pool = struct {
         };
     }
 
-    /// How long a request may still wait for an interpreter.
+    /// The milliseconds for which a request may still wait for an interpreter.
     fn patienceFor(pool: *const Pool, offer: *const Offer) i32 {
         const left = offer.arrived_at + pool.queueMs(offer) -| pool.worker.clock.now;
         return @intCast(@min(left, std.math.maxInt(i32)));
@@ -378,7 +380,7 @@ pub const Pool = struct {
         return if (ms < 0) other_ms else @min(ms, other_ms);
     }
 
-    /// The wait is over.
+    /// The engine has waited, and is awake.
     fn waited(pool: *Pool) void {
         for (pool.places()) |place| if (place) |seat| seat.end.waited();
     }
@@ -416,7 +418,7 @@ pub const Pool = struct {
 
     fn seatInterpreter(pool: *Pool, group: *Group, asked: *const introduction.JoinRequest) !void {
         if (asked.is_other_version) return error.VersionDiffers;
-        // The one that this interpreter replaces may have ended just now.
+        // The interpreter that this one replaces may have ended just now.
         if (pool.freePlace() == null or group.isFull()) pool.look();
         // Interpreters of one group, whatever they do, take no places of others.
         if (asked.takers == .first and group.isFull()) return error.TooManyInterpreters;
@@ -451,7 +453,7 @@ pub const Pool = struct {
         } else null;
     }
 
-    /// Finds interpreters that have gone. Commands that they said before are done.
+    /// Buries interpreters that have gone, after the commands that they have given before.
     fn look(pool: *Pool) void {
         for (pool.places()) |place| if (place) |seat| if (seat.isLost()) {
             seat.end.drainAll();
@@ -462,7 +464,7 @@ pub const Pool = struct {
         };
     }
 
-    /// Does what an interpreter wants beside commands.
+    /// Grants the wishes of an interpreter (`Wish`), or buries it if it is stuck or breaks the rules.
     fn grant(pool: *Pool, seat: *Seat) void {
         if (seat.end.broken.load(.monotonic)) return pool.bury(seat, "does not keep to the rules");
         if (pool.answerFor(seat)) |failed| return pool.buryAfter(seat, "is stuck", failed);
@@ -477,8 +479,9 @@ pub const Pool = struct {
         if (wishes & Wish.leave != 0) pool.letLeave(seat);
     }
 
-    /// An interpreter is stuck in a request: its process is about to be killed, or its thread is left alone.
-    /// The number of requests that have failed with that, 0 or 1; null: it is not known to be stuck.
+    /// Answers the request in which an interpreter is stuck, whose process is about to be killed, or whose
+    /// thread is left alone. The number of requests that have failed with that, 0 or 1; null: it is not known
+    /// to be stuck.
     fn answerFor(pool: *Pool, seat: *Seat) ?u32 {
         const given_up = &seat.shared.words.given_up;
         if (given_up.load(.monotonic) == 0) return null;
@@ -512,7 +515,7 @@ pub const Pool = struct {
         }
     }
 
-    /// RFC 6455 section 7.4.1 and its registry.
+    /// A close code of IANA's registry (RFC 6455 section 11.7): "Service Restart".
     const close_restart = 1012;
 
     /// An interpreter has gone. Its offers go to other interpreters, the requests that it had taken fail.
@@ -554,7 +557,7 @@ pub const Pool = struct {
         return wishes & Wish.cut == 0 and delivery.keep(exchange);
     }
 
-    /// No interpreter hears of an exchange any more.
+    /// Ends the claim of an exchange, of which no interpreter hears any more.
     fn release(pool: *Pool, exchange: *Exchange) void {
         const seat = Seat.of(exchange);
         defer if (seat) |its| its.noteReleased();
@@ -581,8 +584,9 @@ pub const Pool = struct {
 
     // ---- Requests
 
-    /// Looks which offers an interpreter has taken, and how far it has read. Takes offers back if it has not
-    /// moved for too long. A lone interpreter keeps them until a request has waited as long as it may.
+    /// Looks which offers an interpreter has taken, and how far it has read. Takes offers back from an
+    /// interpreter that has not moved for too long; the only one keeps them until a request has waited as
+    /// long as it may.
     fn review(pool: *Pool, seat: *Seat) void {
         const released = seat.end.events.released() catch return seat.end.breakOff();
         if (released != seat.released) {
@@ -619,7 +623,7 @@ pub const Pool = struct {
         Seat.ofWork(offer.work.?).noteTaken(pool.exchangeOf(offer), offer);
     }
 
-    /// An offer is free and serves the next request.
+    /// Keeps a free offer for the next request.
     fn putAside(pool: *Pool, offer: *Offer) void {
         assert(offer.work == null);
         offer.batch.giveBack(&pool.worker.pool);
@@ -627,7 +631,7 @@ pub const Pool = struct {
         pool.spare.prepend(offer);
     }
 
-    /// Takes the offers back whose requests the interpreter has taken.
+    /// Collects the offers whose requests the interpreter has taken.
     fn collectFreed(pool: *Pool, seat: *Seat) void {
         while (seat.freed.pop()) |offer| {
             seat.end.lend(&offer.batch);
@@ -709,9 +713,9 @@ pub const Pool = struct {
             unanswered.answer(pool.worker, exchange, 431, "The request head is too large.\n");
             return true;
         }
-        // An event that is half delivered comes first.
+        // An event that is partly in the ring comes first.
         if (seat.end.hasUndelivered() or !(seat.end.events.hasRoomFor(size) catch false)) return false;
-        // A request whose body is in a file already may be as long, by its head.
+        // A request whose body is in a file already may need several records because of its head.
         if (way == .records and event.len > 0) {
             // The ring has room again when the interpreter has taken the requests that it was offered.
             if (seat.work.offered.count > 0) return false;
@@ -750,14 +754,14 @@ pub const Pool = struct {
         };
     }
 
-    /// The time of a stop is over: requests that no interpreter has taken have waited long enough, and so has
-    /// each one that comes from now on. Returns how many there are.
+    /// The time of a stop is over: refuses the requests that no interpreter has taken, and each request that
+    /// comes from now on. Returns how many were waiting.
     pub fn refuseWaiting(pool: *Pool) u32 {
         pool.worker.config.queue_ms = 0;
         for (pool.ownGroups()) |*group| group.limits.queue_ms = 0;
         for (pool.places()) |place| if (place) |seat| pool.recall(seat);
         const late = pool.waiting();
-        // A connection may bring its next request if the worker does not stop: the next turn refuses that.
+        // If the worker does not stop, connections may bring further requests: the next turn refuses these.
         pool.refuseLate();
         return late;
     }
@@ -779,7 +783,7 @@ pub const Pool = struct {
         unanswered.answer(pool.worker, exchange, 503, "All of the application's interpreters are busy.\n");
     }
 
-    // ---- What the worker tells its host
+    // ---- Calls of the host
 
     /// The calls of a pool whose engine delivers topics.
     const delivering_calls: Interpreters.Calls = blk: {
@@ -920,7 +924,7 @@ pub const Pool = struct {
         unanswered.answer(worker, exchange, 503, "Out of memory.\n");
     }
 
-    /// The group of a request's route. A route may name one that was never added.
+    /// The group of a request's route. A route may name a group that was never added.
     fn groupOf(pool: *const Pool, exchange: *const Exchange) u8 {
         const group = pool.worker.host.routes.groupOf(exchange.route);
         return if (group < pool.group_count) group else 0;

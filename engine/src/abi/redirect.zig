@@ -37,7 +37,7 @@ pub const Redirect = struct {
         return false;
     }
 
-    /// For `aside.answer`. A request without an authority (HTTP/1.0) is a 400: its URL under https is
+    /// Called by `aside.answer`. A request without an authority (HTTP/1.0) is a 400: its URL under https is
     /// unknown.
     pub fn answer(
         redirect: Redirect,

@@ -1,4 +1,4 @@
-//! The socket of one of a hub's connections to Redis, from the address on.
+//! The socket of one of a hub's two connections to Redis: looks for the address, connects, agrees on TLS.
 //! Does not know: what goes through it.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -18,28 +18,28 @@ const Name = hub.redis.joined.Line;
 
 pub const Line = struct {
     name: Name,
-    /// For all lines of the hub.
+    /// Shared by both lines of the hub.
     trust: *Trust,
     state: State = .closed,
-    /// Addresses of the name that were tried in vain since the last success: the next one has its turn.
+    /// The number of attempts that have failed since the last success: it chooses the next address.
     failures: usize = 0,
     input: [1 << 16]u8 = undefined,
     start: usize = 0,
     end: usize = 0,
-    /// Bytes that were received may wait, of which the descriptor does not tell.
+    /// Received bytes may wait of which the descriptor does not tell.
     has_more: bool = false,
 
     const State = union(enum) {
         closed,
-        /// The addresses of the name are asked for.
+        /// A thread looks for the addresses of the name.
         asks: *Question,
         connects: i32,
-        /// TLS is agreed on.
+        /// The TLS handshake is under way.
         greets: Socket,
         open: Socket,
     };
 
-    /// Milliseconds between two looks at a question under way.
+    /// Milliseconds between two looks whether a question was answered.
     const look_ms = 20;
 
     pub fn close(line: *Line) void {
@@ -55,7 +55,7 @@ pub const Line = struct {
         line.end = 0;
     }
 
-    /// The descriptor to wait for, and for what.
+    /// The descriptor to wait for, and its events.
     pub fn poll(line: *const Line, redis: *const Redis) polling.Poll {
         return switch (line.state) {
             .closed, .asks => .read(-1),
@@ -68,13 +68,13 @@ pub const Line = struct {
         };
     }
 
-    /// Milliseconds until something is to be looked at that no descriptor tells of.
+    /// Milliseconds until there is work of which no descriptor tells; null: there is none.
     pub fn patience(line: *const Line) ?i32 {
         if (line.has_more) return 0;
         return if (line.state == .asks) look_ms else null;
     }
 
-    /// Does what there is to do. `is_ready`: the descriptor.
+    /// Goes on with the connection as far as it can. `is_ready`: whether its descriptor is.
     pub fn turn(line: *Line, broker: *Broker, redis: *Redis, is_ready: bool) void {
         while (true) {
             const event = redis.tick(&broker.topics, line.name);
@@ -112,7 +112,7 @@ pub const Line = struct {
     /// Closes the connection to Redis, or gives up the attempt, and tells the hub why.
     fn fail(line: *Line, broker: *Broker, redis: *Redis, why: hub.redis.joined.Trouble) void {
         line.close();
-        // The files may be others by now, and look the same.
+        // The files may have changed and look the same, so they are read again.
         if (why == .insecure) line.trust.forget();
         redis.lost(&broker.topics, line.name, why);
     }
@@ -151,7 +151,7 @@ pub const Line = struct {
         line.greet(broker, redis, line.state.greets);
     }
 
-    /// The next address has its turn.
+    /// Like `fail`, and the next attempt takes the next address.
     fn failGreeting(line: *Line, broker: *Broker, redis: *Redis, why: hub.redis.joined.Trouble) void {
         line.failures +%= 1;
         line.fail(broker, redis, why);
@@ -161,7 +161,7 @@ pub const Line = struct {
         assert(line.end == 0);
         switch (socket.receive(&line.input)) {
             .done => |count| {
-                // The bytes in front of a broken record: the session is over.
+                // A broken record has followed the bytes: the session is over.
                 if (!socket.isOpen()) return line.failGreeting(broker, redis, .closed);
                 // A server that has no room for us speaks first.
                 line.end = count;
@@ -184,7 +184,7 @@ pub const Line = struct {
         line.send(broker, redis);
     }
 
-    /// At most this much in a round, so that nodes have their turn.
+    /// The most bytes that a round receives, so that nodes have their turn.
     const received_max = 1 << 20;
 
     fn receive(line: *Line, broker: *Broker, redis: *Redis, socket: Socket) void {
@@ -194,7 +194,7 @@ pub const Line = struct {
             std.mem.copyForwards(u8, &line.input, line.input[line.start..line.end]);
             line.end -= line.start;
             line.start = 0;
-            // A line of an answer has less.
+            // A line of an answer is shorter than the buffer.
             assert(line.end < line.input.len);
             switch (socket.receive(line.input[line.end..])) {
                 .done => |count| {

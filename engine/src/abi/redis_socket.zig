@@ -20,7 +20,7 @@ pub const Received = union(enum) {
     insecure: Insecure,
 };
 
-/// Owns the descriptor.
+/// A socket, which owns its descriptor.
 pub const Socket = union(enum) {
     plain: i32,
     secure: *Secure,
@@ -41,7 +41,7 @@ pub const Socket = union(enum) {
         io.file.close(own);
     }
 
-    /// Whether bytes may be sent that are none of TLS itself.
+    /// Whether content can be sent: there is no TLS, or its handshake is done.
     pub fn isOpen(socket: Socket) bool {
         return switch (socket) {
             .plain => true,
@@ -57,7 +57,7 @@ pub const Socket = union(enum) {
         };
     }
 
-    /// To be called until it is blocked. In a handshake it takes the next step of that.
+    /// Receives content, or takes the next step of a handshake. To be called until it is blocked.
     pub fn receive(socket: Socket, buffer: []u8) Received {
         return switch (socket) {
             .plain => |own| switch (polling.receive(own, buffer)) {
@@ -69,7 +69,7 @@ pub const Socket = union(enum) {
         };
     }
 
-    /// Takes some of the bytes; without any it sends what waits.
+    /// Sends some of the bytes, after bytes that wait already; `bytes` may be empty.
     pub fn send(socket: Socket, bytes: []const u8) polling.Outcome {
         return switch (socket) {
             .plain => |own| polling.send(own, bytes),
@@ -140,7 +140,7 @@ pub const Secure = struct {
                 .plaintext => |count| return .{ .done = count },
                 .want_more => {},
                 .closed => return .ended,
-                .plain_http => unreachable, // only a server hears that
+                .plain_http => unreachable, // only servers get this event
                 .failed => return .{ .insecure = secure.fault() },
             }
             switch (polling.receive(secure.fd, &secure.input)) {
@@ -162,7 +162,7 @@ pub const Secure = struct {
         };
     }
 
-    /// `done`: nothing waits any more.
+    /// Sends waiting bytes. `done`: none are left.
     fn flush(secure: *Secure) polling.Outcome {
         while (secure.unsent().len > 0) switch (polling.send(secure.fd, secure.unsent())) {
             .done => |count| secure.sent += count,

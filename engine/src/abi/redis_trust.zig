@@ -1,5 +1,5 @@
-//! The TLS context of a hub's connections to Redis, kept while its files look the same: nodes wait while the
-//! hub reads the system's authorities.
+//! The TLS context of a hub's connections to Redis, kept while its files look the same, because nodes wait
+//! while the hub reads the system's authorities.
 //! Does not know: connections.
 const std = @import("std");
 const peregrine = @import("peregrine");
@@ -14,7 +14,7 @@ pub const Trust = struct {
 
     const Kept = struct {
         context: *tls.Context,
-        /// How the files looked before they were read.
+        /// The result of `tls.lookOf` before the files were read.
         look: u64,
     };
 
@@ -22,7 +22,7 @@ pub const Trust = struct {
 
     /// The context, which stays good until the next call. Sessions may outlive it.
     pub fn of(trust: *Trust, files: Files) Error!*tls.Context {
-        // Before they are read: a file that changes meanwhile is seen with the next connection.
+        // The look comes before the reading: a file that changes meanwhile is seen with the next connection.
         const look = tls.lookOf(&configOf(files));
         if (trust.kept) |kept| if (kept.look == look) return kept.context;
         var diagnostic: tls.Diagnostic = .{};
@@ -32,7 +32,7 @@ pub const Trust = struct {
         return context;
     }
 
-    /// The files are read for the next connection.
+    /// Frees the context, so that the files are read again for the next connection.
     pub fn forget(trust: *Trust) void {
         if (trust.kept) |kept| kept.context.deinit();
         trust.kept = null;

@@ -9,7 +9,7 @@ const gpa = platform.gpa;
 
 pub const addresses_max = peregrine.api_limits.addresses_max;
 
-/// A question under way. The one who asks and the thread each have a reference: neither waits for the other.
+/// A question under way. The asker and the thread have a reference each: neither waits for the other.
 pub const Question = struct {
     references: std.atomic.Value(u8) = .init(2),
     is_answered: std.atomic.Value(bool) = .init(false),

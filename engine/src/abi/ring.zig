@@ -1,18 +1,19 @@
 //! A ring of records in a piece of memory that a writer and a reader share: two threads, or two processes. It
-//! holds no pointer, and neither side believes the other: each keeps its own position, checks what it reads
-//! of the other's, and copies what it has to look at twice. Does not know: what a record means, and how the
-//! other side is woken.
+//! holds no pointer, and neither side believes the other: each keeps its own position, checks the position of
+//! the other, and copies content that it has to look at twice. Does not know: what a record means, and how
+//! the other side is woken.
 //!
-//! Positions count bytes up for ever; a record lies in one piece at its position modulo the size, and what
-//! does not fit before the end of the memory begins at its start. The payload is written first, and the
-//! position that makes it visible last, so that a torn record is never seen. Who finds nothing to read, or no
-//! room to write, says so (`sleeps`) and looks again; who writes, or makes room, looks at that word
-//! afterwards. Both do it by exchange: with two loads and two stores a wake-up could be lost.
+//! Positions count bytes up for ever; a record lies in one piece at its position modulo the size, and a
+//! record that does not fit before the end of the memory begins at its start. The payload is written first,
+//! and the position that makes it visible last, so that a torn record is never seen. A side that finds
+//! nothing to read, or no room to write, says so in a word (`sleeps`) and looks again; a side that has
+//! written, or made room, looks at the other's word afterwards. Both exchange the word: with two loads and
+//! two stores a wake-up could be lost.
 const std = @import("std");
 const assert = std.debug.assert;
 const Atomic = @import("platform").Atomic;
 
-/// Records begin and end at multiples of this.
+/// Records begin and end at multiples of this number of bytes.
 pub const alignment = 8;
 /// The longest record: a body of 64 KiB and its head. A longer message takes several, see `Record.part`.
 pub const record_bytes_max = 65 * 1024;
@@ -70,7 +71,7 @@ pub const Record = struct {
     };
 };
 
-/// Nothing but room up to the end of the memory.
+/// The kind of a record without content, which fills the memory up to its end.
 const filler = 4;
 
 /// The other side does not keep to the rules: nothing more can be read or written.
@@ -104,7 +105,7 @@ fn recordBytes(len: usize) u64 {
     return @sizeOf(Mark) + std.mem.alignForward(usize, len, alignment);
 }
 
-/// The side that puts records in.
+/// The side that writes records.
 pub const Writer = struct {
     shared: Shared,
     /// The position of the next record.
@@ -175,7 +176,7 @@ pub const Writer = struct {
         return true;
     }
 
-    /// The reader has given back all before this position.
+    /// The position up to which the reader has given bytes back.
     pub fn released(writer: *Writer) Error!u64 {
         const head = writer.shared.header.head.load(.acquire);
         if (head < writer.head_seen or head > writer.at) return error.Malformed;
@@ -183,7 +184,7 @@ pub const Writer = struct {
         return head;
     }
 
-    /// Whether the reader has given back more than that. If not, it will say when it has (`Reader.release`).
+    /// Whether the reader has given back more than `position`. If not, it will say when (`Reader.release`).
     pub fn awaitRelease(writer: *Writer, position: u64) Error!bool {
         _ = Header.swap(&writer.shared.header.writer, .sleeping);
         if (try writer.released() == position) return false;
@@ -199,7 +200,7 @@ pub const Writer = struct {
         assert(writer.at - writer.head_seen + reserved <= writer.shared.bytes.len);
     }
 
-    /// Whether so many bytes would find room, in as many records as they take.
+    /// Whether `len` bytes would find room, in as many records as they need.
     pub fn hasRoomFor(writer: *Writer, len: usize) Error!bool {
         const records = len / record_bytes_max + 1;
         return writer.hasRoom(len + records * 2 * @sizeOf(Mark) + recordBytes(record_bytes_max));
@@ -217,7 +218,7 @@ pub const Writer = struct {
     }
 };
 
-/// The side that takes records out.
+/// The side that reads records.
 pub const Reader = struct {
     shared: Shared,
     /// The position of the next record.
@@ -271,7 +272,7 @@ pub const Reader = struct {
         return @min(tail, reader.released + reader.shared.bytes.len);
     }
 
-    /// Gives back what was read. True: the writer waits for room and is to be woken.
+    /// Gives back the records that were read. True: the writer waits for room and is to be woken.
     pub fn release(reader: *Reader) bool {
         if (reader.released == reader.at) return false;
         reader.released = reader.at;
@@ -279,7 +280,7 @@ pub const Reader = struct {
         return Header.swap(&reader.shared.header.writer, .awake);
     }
 
-    /// Before the reader waits: false if there is something to read after all.
+    /// To be called before the reader waits. False: there is something to read after all.
     pub fn sleeps(reader: *Reader) Error!bool {
         _ = Header.swap(&reader.shared.header.reader, .sleeping);
         if (!try reader.hasMore()) return true;
@@ -321,8 +322,8 @@ pub const Joiner = struct {
         joiner.bytes.deinit(joiner.gpa);
     }
 
-    /// A whole message, or null until there is one. It is valid until the record is released and
-    /// the next one added.
+    /// Adds a record. Returns the message that it completes, or null. The message is valid until the record
+    /// is released and the next one added.
     pub fn add(joiner: *Joiner, record: Record) (Error || error{OutOfMemory})!?[]align(alignment) const u8 {
         switch (record.part) {
             .whole => {
@@ -337,18 +338,18 @@ pub const Joiner = struct {
         }
     }
 
-    /// A message of this length has begun.
+    /// Makes room for a message of this length, which has begun.
     pub fn expect(joiner: *Joiner, bytes: usize) (Error || error{OutOfMemory})!void {
         if (bytes > joiner.bytes_max) return error.Malformed;
         try joiner.bytes.ensureTotalCapacityPrecise(joiner.gpa, bytes);
     }
 
-    /// Whether a message has begun.
+    /// Whether no message has begun.
     pub fn isEmpty(joiner: *const Joiner) bool {
         return joiner.bytes.items.len == 0;
     }
 
-    /// The message is done with.
+    /// Forgets the message.
     pub fn clear(joiner: *Joiner) void {
         if (joiner.bytes.items.len == 0) return;
         if (joiner.bytes.capacity > kept_bytes) {
@@ -358,7 +359,7 @@ pub const Joiner = struct {
         }
     }
 
-    /// The message is the caller's from now on, to be freed with the joiner's allocator.
+    /// Gives the message to the caller, who frees it with the joiner's allocator.
     pub fn take(joiner: *Joiner) error{OutOfMemory}![]align(alignment) u8 {
         return joiner.bytes.toOwnedSlice(joiner.gpa);
     }

@@ -31,14 +31,14 @@ pub const RingPair = struct {
     application: ApplicationEnd align(std.atomic.cache_line),
     /// The engine as the application's end knows it.
     way: application_end.Engine,
-    /// See `application_end.Engine`.
+    /// The word of `application_end.Engine.loop_since`.
     loop_since: platform.Atomic(u64),
     thread: ?platform.Thread = null,
 
     /// The size of each ring: some of the longest records, and not more than fits into a processor's cache.
     const ring_bytes = ring.bytes_min;
 
-    /// A ring pair to a worker whose thread `start` starts.
+    /// Makes a ring pair to a worker whose thread `start` starts.
     pub fn create(gpa: std.mem.Allocator, local: *Engine) !*RingPair {
         const pair = try gpa.create(RingPair);
         errdefer gpa.destroy(pair);
@@ -103,7 +103,7 @@ pub const RingPair = struct {
             &.{},
             ledger,
         );
-        // The first poll is what starts the thread.
+        // The first poll starts the thread, so the program's loop has to call it.
         pair.wakeup.raise();
         return pair;
     }
@@ -122,7 +122,7 @@ pub const RingPair = struct {
         pair.gpa.destroy(pair);
     }
 
-    /// Memory that is not touched takes none, so it is not filled either.
+    /// Allocates an annex. Pages that nothing touches take no memory, so it is not filled.
     fn newAnnex() error{OutOfMemory}![]align(annex.alignment) u8 {
         const len = annex.region_bytes;
         const memory = pages.rawAlloc(len, .fromByteUnits(annex.alignment), @returnAddress()) orelse
@@ -144,8 +144,8 @@ pub const RingPair = struct {
         pair.thread = try platform.spawn(EngineEnd.run, .{&pair.engine});
     }
 
-    /// Before the thread runs: the engine delivers topics to the application's exchanges. `join_socket` leads
-    /// to the hub, and stays the caller's after an error.
+    /// Has the engine deliver topics to the application's exchanges. To be called before the thread runs.
+    /// `join_socket` leads to the hub, and stays the caller's after an error.
     pub fn deliverTopics(pair: *RingPair, join_socket: i32, config: *const hub.Config) !void {
         assert(pair.thread == null);
         const engine = pair.local;
@@ -155,8 +155,8 @@ pub const RingPair = struct {
         pair.engine.delivery = lone.delivery;
     }
 
-    /// Several interpreters have a depot that other processes can read (`Pool`). Without memory for a depot
-    /// bodies are copied.
+    /// Opens the depot; without memory for it bodies are copied. With several interpreters the engine has a
+    /// depot that other processes can read (`Pool`).
     fn openDepot(pair: *RingPair) void {
         const engine = pair.local;
         if (engine.pool != null or engine.depot != null) return;
@@ -172,8 +172,8 @@ pub const RingPair = struct {
         pair.thread = null;
     }
 
-    /// The thread answers a request that nobody will answer. Waits for nothing, and touches nothing that the
-    /// application may be in the middle of: may be called in a signal handler.
+    /// Has the thread answer a request that the application will never answer. Waits for nothing, and touches
+    /// nothing that the application may be changing, so it may be called in a signal handler.
     pub fn giveUp(pair: *RingPair, ticket: types.Ticket) void {
         assert(pair.thread != null);
         pair.engine.given_up.store(ticket, .release);
@@ -201,7 +201,7 @@ pub const RingPair = struct {
 
     pub fn waitForRoom(pair: *RingPair, commands: *ring.Writer) bool {
         pair.engine.made_room.reset();
-        if (commands.awaitRoom() catch unreachable) return true; // the engine is no stranger
+        if (commands.awaitRoom() catch unreachable) return true; // the own engine is trusted
         if (pair.engine.broken.load(.acquire)) return false;
         pair.engine.made_room.wait();
         return true;

@@ -15,7 +15,7 @@ pub const Routes = struct {
     groups: std.ArrayList(u8) = .empty,
     texts: std.heap.ArenaAllocator,
 
-    /// An exchange has this much room for the number of its route.
+    /// The highest number of a route for which an exchange has room.
     pub const count_max = std.math.maxInt(u8);
 
     /// Why a route is not added.
@@ -64,7 +64,7 @@ pub const Routes = struct {
         return if (route < routes.groups.items.len) routes.groups.items[route] else 0;
     }
 
-    /// Notes the number of its route on an exchange, 0 for none, and what follows from it.
+    /// Notes on an exchange the number of its route, 0 for none, and the demand of that route.
     pub inline fn choose(routes: *const Routes, exchange: *Exchange, head: *const Head) void {
         if (routes.list.items.len == 0) return;
         const number = peregrine.findRoute(routes.list.items, head, exchange.websocket != null);

@@ -58,20 +58,20 @@ pub const Seat = struct {
     work: Work = .{},
     /// The seat as its engine's end knows it.
     peer: engine_end.Peer = .{ .calls = &peer_calls },
-    /// Offers whose requests the interpreter has taken: the pool's to use again.
+    /// Offers whose requests the interpreter has taken, for the pool to use again.
     freed: Offers = .{},
     /// Offers that the interpreter may have at a time.
     ahead: u32 = 1,
     /// The number, in the order of arrival, of the last request that the interpreter was offered.
     last_offer: u64 = 0,
-    /// When the interpreter last took, said or read something, was woken, or got its only offer.
+    /// When (ms) the interpreter last took, said or read something, was woken, or got its only offer.
     moved_at: u64,
     /// When the interpreter was last seen to take a request.
     took_at: u64 = 0,
     /// How far the interpreter had read the ring of events when it last moved.
     released: u64 = 0,
     state: State = .open,
-    /// The interpreter waits for as many exchanges as it may (`Manner.exchanges`).
+    /// As many exchanges wait for the interpreter as its group allows (`pool.Limits.exchanges`).
     is_full: bool = false,
 
     const State = enum {
@@ -200,10 +200,10 @@ pub const Seat = struct {
         return seat.process;
     }
 
-    // ---- How busy the interpreter is
+    // ---- Load of the interpreter
 
-    /// Exchanges that wait for the interpreter, offers included. The other ones wait for their clients, by
-    /// what the interpreter says; one that gets requests that were handed over waits with them.
+    /// The number of exchanges that wait for the interpreter, offers included. Other exchanges wait for their
+    /// clients, as the interpreter says. One that gets requests that were handed over waits with them.
     pub fn busyWith(seat: *const Seat) u32 {
         assert(seat.work.load >= seat.work.offered.count);
         if (seat.takers == .handed) return seat.work.load;
@@ -236,15 +236,15 @@ pub const Seat = struct {
         return seat.precedes(other, in_turns);
     }
 
-    /// Whether the interpreter has worked on one event for long, of ours or of its own loop. It gives room
-    /// back in the ring of events when it is done with an event of ours.
+    /// Whether the interpreter has worked for `still_ms` on one event, of the engine or of its own loop. It
+    /// gives room back in the ring of events when it is done with an event of the engine.
     pub fn isHeldUp(seat: *const Seat) bool {
         const events = &seat.end.events;
         if (seat.isInLoopFor(still_ms)) return true;
         return seat.isStill() and seat.released != events.at and events.isReaderAtWork();
     }
 
-    /// Whether the interpreter handles what its own loop watches, by what it says.
+    /// Whether the interpreter says that it handles events of its own loop.
     pub fn isInLoop(seat: *const Seat) bool {
         return seat.end.loop_since.load(.acquire) != 0;
     }
@@ -318,7 +318,7 @@ pub const Seat = struct {
         if (seat.state == .busy and !seat.isInRequest()) seat.state = .open;
     }
 
-    // ---- What the engine's end asks
+    // ---- Functions for the engine's end
 
     const Peer = engine_end.Peer;
 
@@ -368,7 +368,7 @@ pub const Seat = struct {
         return true;
     }
 
-    /// Events that the interpreter may leave unread while it has something to say.
+    /// The most events that the interpreter may leave unread when it gives a command.
     fn unreadMax(peer: *Peer) usize {
         const limits = peregrine.api_limits;
         const exchanges: usize = ofPeer(peer).work.load_max;
@@ -438,7 +438,7 @@ pub const Seat = struct {
     fn noteSaidOnWay(exchange: *Exchange, command: *const peregrine.Command) void {
         switch (command.*) {
             .body, .message => switch (Claim.of(exchange)) {
-                // An answer to what the interpreter was told is part of its wish.
+                // Output upon a message about a topic belongs to the subscription.
                 .subscribed => |subscriber| if (subscriber.unheard == 0) {
                     subscriber.is_mixed = true;
                 },
@@ -448,13 +448,13 @@ pub const Seat = struct {
         }
     }
 
-    /// The interpreter wishes something about topics. Without delivery it has no topics.
+    /// Obeys a wish of the interpreter about topics, or tells it that the engine delivers none.
     fn wish(peer: *Peer, exchange: *Exchange, topic: *const peregrine.Command.Topic) error{Malformed}!void {
         const seat = ofPeer(peer);
         if (seat.delivery) |delivery| {
             return delivery.obey(&seat.host, &seat.speaker, exchange, topic.number, topic.wish);
         }
-        // An answer to each wish would be answered, without end.
+        // Other wishes get no answer: the answer to `heard` would be confirmed by `heard`, without end.
         if (try TopicWish.decode(topic.wish) != .follow) return;
         const result = types.NodeResult.unavailable;
         seat.host.tellTopic(exchange, topic.number, result, "") catch seat.worker.abort(exchange);
@@ -475,7 +475,6 @@ pub const Seat = struct {
         seat.reopen();
     }
 
-    /// Asserts what always holds.
     pub fn invariants(seat: *const Seat) void {
         assert(seat.number > 0);
         seat.work.invariants();

@@ -1,5 +1,5 @@
-//! The part of the C API about what is served: routes, folders of files, the way to https, and where long
-//! bodies go. All of it comes before the first poll.
+//! The part of the C API about requests that are served: routes, folders of files, the way to https, and the
+//! folder of long bodies. C calls all of it before the first poll.
 const std = @import("std");
 const peregrine = @import("peregrine");
 const Engine = @import("engine.zig").Engine;
@@ -81,7 +81,7 @@ pub export fn peregrine_redirect_to_https(handle: *Handle, port: c_uint) callcon
     return Code.ok;
 }
 
-/// The engine that answers beside the application of a handle, or what the function that asks returns.
+/// The engine that answers beside the application of a handle, or the code that the calling function returns.
 const OwnerOfAsides = union(enum) { engine: *Engine, code: c_int };
 
 fn ownerOfAsides(handle: *Handle) OwnerOfAsides {

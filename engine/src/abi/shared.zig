@@ -16,7 +16,7 @@ const page = std.heap.page_size_min;
 
 /// The words at the beginning of the memory.
 pub const Words = extern struct {
-    /// Set by the engine: it hears no commands of this application any more.
+    /// Set by the engine: it reads no commands of this application any more.
     broken: platform.Atomic(u32) align(std.atomic.cache_line),
     /// Set by the application: what it wants of the engine, bits of `Wish`.
     wishes: platform.Atomic(u32) align(std.atomic.cache_line),
@@ -24,13 +24,13 @@ pub const Words = extern struct {
     given_up: platform.Atomic(u64),
     /// Set by the application: how many of its exchanges wait for their clients, and not for it.
     parked: platform.Atomic(u32),
-    /// Set by the application: the time since which it has been handling what its own loop watches, in
-    /// milliseconds of the monotonic clock; 0: it waits.
+    /// Set by the application: when it began to handle events of its own loop, in milliseconds of the
+    /// monotonic clock; 0: it does not handle any now.
     loop_since: platform.Atomic(u64),
     /// Set by the engine, taken by the application: requests wait until more of its exchanges are parked, or
     /// until it has left its own loop.
     is_short: platform.Atomic(u32),
-    /// Set by the engine: somebody asks how long requests wait.
+    /// Set by the engine: it wants to know when requests are taken, for counters or logs.
     counts: platform.Atomic(u32),
     /// The engine's process.
     engine: u32,
@@ -80,7 +80,7 @@ pub const Shared = struct {
     const words_bytes = std.mem.alignForward(usize, @sizeOf(Words), page);
     const slots_bytes = std.mem.alignForward(usize, Slots.bytes, page);
     const ring_bytes = std.mem.alignForward(usize, ring.memoryBytes(ring.bytes_min), page);
-    /// Only touched pages take memory: a line for each exchange that was ever open at once.
+    /// Only touched pages take memory: of the slots a line for each exchange that was open at once.
     pub const bytes = words_bytes + 2 * ring_bytes + slots_bytes + 2 * annex.region_bytes;
 
     /// A number that changes with the layout: both ends have to be of the same build.

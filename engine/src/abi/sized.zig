@@ -1,6 +1,6 @@
-//! Structs that C shares with us and that grow at their ends from version to version. Each begins with the
-//! size that its owner compiled it with: what lies behind that is not ours to touch, what we do not know is
-//! the owner's business.
+//! Structs that C shares with the library, and that grow at their ends from version to version. Each begins
+//! with the size that its owner compiled it with: bytes behind that size are not touched, and fields that the
+//! library does not know are passed over.
 const std = @import("std");
 
 /// The beginning of every such struct. Functions take a pointer to this, because no more may be there.

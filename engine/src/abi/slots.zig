@@ -15,7 +15,7 @@ const Atomic = @import("platform").Atomic;
 const Slot = extern struct {
     /// The exchange's ticket and state, see `wordOf`; 0: the exchange has ended.
     word: Atomic(u64) align(line_bytes),
-    /// Content that the engine has taken out of the ring, of all that was spoken for the exchange.
+    /// Bytes of the exchange's content that the engine has taken out of the ring.
     consumed: Atomic(u64),
     /// Twice the bytes that wait for the kernel, plus 1 if the kernel takes none because the peer does not.
     queued: Atomic(u64),
@@ -24,7 +24,7 @@ const Slot = extern struct {
     message_at: u64,
     /// Written by the application: when it began to work on the request, in microseconds; 0: not yet.
     begun_us: Atomic(u64),
-    /// The client has ended its sending side: 1.
+    /// 1: the client has ended its sending side.
     left: Atomic(u32),
     /// The exchange that was given up for want of memory, see `shedMark`.
     shed: Atomic(u32),
@@ -72,10 +72,9 @@ pub const Slots = struct {
         return .{ .list = list[0..count] };
     }
 
-    /// The size of a table.
     pub const bytes = peregrine.exchanges_max * @sizeOf(Slot);
 
-    /// The table in memory of `bytes` that the caller has, filled with zeros.
+    /// The table in zeroed memory of `bytes` bytes, which stays the caller's.
     pub fn of(memory: []align(page) u8) Slots {
         assert(memory.len == bytes);
         return .{ .list = @alignCast(std.mem.bytesAsSlice(Slot, memory)) };
@@ -92,7 +91,7 @@ pub const Slots = struct {
 
     // ---- The engine's side
 
-    /// An exchange begins, perhaps behind earlier answers of its connection.
+    /// An exchange begins. `output`: of earlier answers on its connection, which may wait still.
     pub fn begin(slots: *const Slots, ticket: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
         slot.consumed.store(0, .monotonic);
@@ -142,7 +141,7 @@ pub const Slots = struct {
     pub fn consume(slots: *const Slots, ticket: u64, content: u64, output: Output) void {
         const slot = slots.slotOf(ticket);
         note(slot, output);
-        // Another process may have written the word, and have said the number: the sum may wrap.
+        // An application in another process may have written any number: the sum may wrap.
         slot.consumed.store(slot.consumed.load(.monotonic) +% content, .release);
     }
 
@@ -174,7 +173,7 @@ pub const Slots = struct {
         return slots.slotOf(ticket).message_at <= position;
     }
 
-    /// When the application began to work on the request; 0: not yet.
+    /// When the application began to work on the request, in microseconds; 0: not yet.
     pub fn begunAt(slots: *const Slots, ticket: u64) u64 {
         return slots.slotOf(ticket).begun_us.load(.monotonic);
     }

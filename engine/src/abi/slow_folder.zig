@@ -1,6 +1,6 @@
 //! A request for a file of a folder whose storage may take for ever to answer: a thread looks for the file
-//! and makes a response of it, while its exchange waits, and nobody else. Storage that does not answer has
-//! the time of a peer that does not (`Config.write_ms`), then the exchange is cut.
+//! and makes a response of it, and only the request's exchange waits. Storage that does not answer has as
+//! much time as a peer that takes nothing (`Config.write_ms`), then the exchange is cut.
 //! Does not know: which folders there are, and what is in them.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -23,7 +23,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
         task: Task = .{ .work = work, .drop = drop, .done = done },
         plan: Plan,
         ticket: peregrine.Ticket,
-        /// The limit of the exchange before it waited.
+        /// The idle limit of the exchange before it waited, in milliseconds.
         idle_ms: u32,
         memory: []align(@alignOf(usize)) u8,
         head: Head,
@@ -31,7 +31,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
         draft: peregrine.aside.Draft,
         has_answer: bool = false,
 
-        /// Lets a thread look. False: that cannot be had, and nothing has happened.
+        /// Lets a thread look. False: there is no memory or no thread for that, and nothing has happened.
         pub fn begin(plan: Plan, exchange: *Exchange, head: *const Head) bool {
             const visit = create(plan, exchange, head) catch return false;
             const worker = plan.worker;
@@ -72,7 +72,7 @@ pub fn Visit(comptime Host: type, comptime Worker: type) type {
             gpa.destroy(visit);
         }
 
-        /// By a thread, which must not look at the host or the worker.
+        /// Runs on a thread, which must not look at the host or the worker.
         fn work(task: *Task) void {
             const visit: *Self = @fieldParentPtr("task", task);
             const response = &visit.draft.response;

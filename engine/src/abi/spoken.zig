@@ -13,7 +13,7 @@ const encoded = peregrine.encoded;
 pub const Spoken = struct {
     ticket: types.Ticket,
     command: Command,
-    /// Hand it to the kernel at once.
+    /// Output is handed to the kernel at once.
     flushes: bool = false,
     /// The application has been told that it is blocked: an event has to follow.
     awaits: bool = false,
@@ -29,7 +29,7 @@ const Head = extern struct {
 
     const flushes = 1;
     const awaits = 2;
-    /// The command's content is in the annex, and its offset there at the end.
+    /// The command's content is in the annex; its offset there ends the message.
     const apart = 4;
 };
 
@@ -48,7 +48,7 @@ pub fn encode(said: *const Spoken, out: []u8) void {
     encoded.encode(&said.command, out[@sizeOf(Head)..]);
 }
 
-/// The content of a response that may go into the annex; "": there is none.
+/// The content of a command that may go into the annex; "": there is none.
 pub fn contentOf(said: *const Spoken) []const u8 {
     return encoded.contentOf(&said.command);
 }
@@ -118,19 +118,18 @@ pub fn decode(
     };
 }
 
-/// Whether it is a piece of a body: content that goes out as it is, so that nothing is gained by a copy that
-/// cannot change any more.
+/// Whether a message is a piece of a body. Its content is sent unread, so a copy that the application cannot
+/// change is of no use.
 pub fn isContent(bytes: []align(ring.alignment) const u8) bool {
     return bytes.len > @sizeOf(Head) and encoded.isBody(bytes[@sizeOf(Head)..]);
 }
 
-/// Whether it is the head of a response that waits for the command behind it.
+/// Whether a message is the head of a response that waits for the command behind it.
 pub fn isHeld(bytes: []align(ring.alignment) const u8) bool {
     return bytes.len > @sizeOf(Head) and encoded.isHeld(bytes[@sizeOf(Head)..]);
 }
 
-/// A command of no bytes between two others: a command that was held back for its successor is held no
-/// longer.
+/// A message of no bytes, which lets the engine go on with a head that it holds back for the next command.
 pub const release = "";
 
 const testing = std.testing;

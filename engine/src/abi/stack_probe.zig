@@ -1,10 +1,9 @@
 //! The function that the compiler calls before it uses a stack frame of more than a page: it touches every
 //! page in order, so that a stack which is too short ends at its guard page and not in other memory.
 //!
-//! Zig's own is in its compiler_rt, together with memcpy, memcmp and others of libc's names. A library that
-//! brings those along binds whoever links it to them, and not to libc's, which are several times faster. So
-//! the library is built without compiler_rt: the rest of what it needs is in libgcc, or what clang has for
-//! it.
+//! Zig's own function is in its compiler_rt, together with memcpy, memcmp and other names of libc. A program
+//! that links a library with these gets them in place of libc's, which are several times faster. So the
+//! library is built without compiler_rt: all else that it needs is in libgcc, or in clang's counterpart.
 const builtin = @import("builtin");
 
 comptime {

@@ -1,5 +1,5 @@
-//! The TLS part of the C API: certificates and policy, listeners that use them, and what a request may tell
-//! of its connection.
+//! The TLS part of the C API: certificates and policy, listeners that use them, and the facts of a request's
+//! connection.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
@@ -124,7 +124,7 @@ fn give(
     return context.give(given.items, diagnostic);
 }
 
-/// A file from its beginning, wherever others who have the descriptor read it. Null: an error, or no room.
+/// Reads a file from its beginning, whatever its descriptor's position. Null: an error, or too long a file.
 fn readWhole(descriptor: c_int, buffer: []u8) ?[]const u8 {
     var len: usize = 0;
     while (len < buffer.len) {

@@ -47,7 +47,7 @@ pub fn infoOf(
     };
 }
 
-/// The facts as bytes of `arena`.
+/// The facts as bytes of `arena`. Of a chain that is too long only the client's own certificate is encoded.
 pub fn encode(arena: std.mem.Allocator, info: *const types.TlsInfo) error{OutOfMemory}![]const u8 {
     var chain = info.client_chain[0..info.client_chain_len];
     if (sizeOf(info, chain) > bytes_max) chain.len = @min(chain.len, 1);
@@ -82,7 +82,7 @@ fn putText(writer: *std.Io.Writer, text: Text) std.Io.Writer.Error!void {
     if (text.bytes) |bytes| try writer.writeAll(bytes[0..text.len]);
 }
 
-/// The facts of those bytes, into which they point, and into `chain`, which is filled anew. `Malformed`: they
+/// Decodes facts, which point into `bytes` and into `chain`, which is filled anew. `Malformed`: the bytes
 /// were not written by `encode`.
 pub fn decode(
     bytes: []const u8,

@@ -7,18 +7,18 @@ const wire = hub.wire;
 
 /// The wish of an application, about an exchange.
 pub const TopicWish = union(enum) {
-    /// The exchange reads a topic from here on, or anew.
+    /// The exchange reads a topic from now on; if it did so already, it begins anew.
     follow: Follow,
     /// The exchange reads the topic of this name no more.
     unfollow: []const u8,
-    /// The application has heard what it was told last: entries may follow.
+    /// The application confirms the last message about a topic: entries may follow.
     heard,
 
     pub const Follow = struct {
         name: []const u8,
         as: As,
         cuts: bool = false,
-        /// A position, as its reader has it: any text.
+        /// The position from which the client reads on, as the client says: any text.
         since: []const u8 = "",
         /// The channel of the application's request: the node that has it, by its secret, so that no
         /// interpreter reads in the name of another one; and the mailbox there.
@@ -26,7 +26,7 @@ pub const TopicWish = union(enum) {
         mailbox: u64,
     };
 
-    /// How the exchange gets entries.
+    /// The form in which the exchange gets entries.
     pub const As = enum(u8) { text, binary, events };
 
     const Tag = std.meta.Tag(TopicWish);
@@ -49,7 +49,7 @@ pub const TopicWish = union(enum) {
         assert(hub.limits.name_bytes_max <= std.math.maxInt(u8));
     }
 
-    /// The bytes of a wish whose name is one, and whose position is not too long.
+    /// Encodes a wish, whose name is valid, and whose position is not too long.
     pub fn encode(wish: TopicWish, buffer: *[bytes_max]u8) []const u8 {
         const kind: u8 = @backingInt(@as(Tag, wish));
         const head: Head, const name: []const u8, const since: []const u8 = switch (wish) {

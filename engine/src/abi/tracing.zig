@@ -14,7 +14,7 @@ const Area = trace.Area;
 /// The name of the trace's memory, by which readers find it in /proc.
 const name = "peregrine-trace";
 
-/// This process's memory, and its descriptor; null: the process has none.
+/// The trace's memory in this process, and its descriptor; null: the process has none.
 var opened: ?struct { memory: sharing.Memory, fd: i32 } = null;
 
 pub export fn peregrine_trace_open(given: c_int) callconv(.c) c_int {

@@ -7,7 +7,7 @@ const sized = @import("sized.zig");
 
 pub const Ticket = u64;
 
-/// The answers of calls: PEREGRINE_OK and so on.
+/// The codes that functions return: PEREGRINE_OK and so on.
 pub const Code = struct {
     pub const ok = 0;
     pub const done = 1;
@@ -37,7 +37,7 @@ pub const Code = struct {
     pub const full = -23;
 };
 
-/// `peregrine_option`.
+/// The struct `peregrine_option` of C.
 pub const Option = extern struct {
     name: [*:0]const u8,
     unit: [*:0]const u8,
@@ -47,7 +47,7 @@ pub const Option = extern struct {
     max: i64,
 };
 
-/// `peregrine_counter`.
+/// The struct `peregrine_counter` of C.
 pub const Counter = extern struct {
     name: [*:0]const u8,
     label: [*:0]const u8,
@@ -57,7 +57,7 @@ pub const Counter = extern struct {
     reserved: u32 = 0,
 };
 
-/// For `peregrine_trace`.
+/// Kinds of records that `peregrine_trace` writes.
 pub const TraceKind = struct {
     pub const call = 1;
     pub const receive = 2;
@@ -66,7 +66,7 @@ pub const TraceKind = struct {
     pub const died = 5;
 };
 
-/// `peregrine_trace_memory`.
+/// The struct `peregrine_trace_memory` of C.
 pub const TraceMemory = extern struct {
     layout: u64,
     bytes: u64,
@@ -79,10 +79,10 @@ pub const TraceMemory = extern struct {
     text_max: u64,
 };
 
-/// `peregrine_loan`.
+/// The struct `peregrine_loan` of C.
 pub const Loan = peregrine.Loan;
 
-/// `peregrine_event_kind`.
+/// The enum `peregrine_event_kind` of C.
 pub const Kind = enum(u16) {
     request = 1,
     body = 2,
@@ -99,7 +99,7 @@ pub const Kind = enum(u16) {
     topic = 13,
 };
 
-/// In `Event.flags`; `text` also says what `peregrine_send_message` sends.
+/// Bits of `Event.flags`; `text` is a flag of `peregrine_send_message`, too.
 pub const EventFlag = struct {
     pub const last = 1;
     pub const text = 2;
@@ -108,7 +108,7 @@ pub const EventFlag = struct {
     pub const event_stream = 16;
 };
 
-/// In `Response.flags` and `peregrine_write`.
+/// Flags of `Response` and of `peregrine_write`.
 pub const RespondFlag = struct {
     pub const end = 1;
     pub const keep_alive = 2;
@@ -117,34 +117,34 @@ pub const RespondFlag = struct {
     pub const hold = 16;
 };
 
-/// For `peregrine_listen`.
+/// Flags of `peregrine_listen`.
 pub const ListenFlag = struct {
     pub const reuse_port = 1;
     pub const v6_only = 2;
 };
 
-/// `TlsConfig.verify_client`.
+/// Values of `TlsConfig.verify_client`.
 pub const Verify = struct {
     pub const none = 0;
     pub const request = 1;
     pub const require = 2;
 };
 
-/// In `Route.flags`.
+/// Bits of `Route.flags`.
 pub const RouteFlag = struct {
     pub const whole_body = 1;
 };
 
-/// For `peregrine_trusted_proxies`.
+/// The header fields that `peregrine_trusted_proxies` can name.
 pub const ForwardedHeader = struct {
     pub const x_forwarded = 0;
     pub const forwarded = 1;
 };
 
-/// `peregrine_span`.
+/// The struct `peregrine_span` of C.
 pub const Span = extern struct { at: u32, len: u32 };
 
-/// `peregrine_request`.
+/// The struct `peregrine_request` of C.
 pub const Request = extern struct {
     text: [*]const u8,
     text_len: u32,
@@ -174,7 +174,7 @@ pub const Request = extern struct {
     complete_us: u64 = 0,
 };
 
-/// `peregrine_event`.
+/// The struct `peregrine_event` of C.
 pub const Event = extern struct {
     kind: Kind,
     flags: u16 = 0,
@@ -188,7 +188,7 @@ pub const Event = extern struct {
     size: u32 = @sizeOf(Event),
 };
 
-/// `peregrine_response`.
+/// The struct `peregrine_response` of C.
 pub const Response = extern struct {
     size: u32,
     status: u16 = 0,
@@ -199,7 +199,7 @@ pub const Response = extern struct {
     body_len: usize = 0,
 };
 
-/// `peregrine_route`.
+/// The struct `peregrine_route` of C.
 pub const Route = extern struct {
     size: u32,
     flags: u32 = 0,
@@ -208,7 +208,7 @@ pub const Route = extern struct {
     group: u32 = 0,
 };
 
-/// `peregrine_folder`.
+/// The struct `peregrine_folder` of C.
 pub const Folder = extern struct {
     size: u32,
     flags: u32 = 0,
@@ -218,13 +218,13 @@ pub const Folder = extern struct {
     cache_control: ?[*:0]const u8 = null,
 };
 
-/// In `FileQuestion.flags`.
+/// Bits of `FileQuestion.flags`.
 pub const FileFlag = struct {
     pub const dotfiles = 1;
     pub const plain = 2;
 };
 
-/// `peregrine_file_question`.
+/// The struct `peregrine_file_question` of C.
 pub const FileQuestion = extern struct {
     size: u32,
     flags: u32 = 0,
@@ -239,14 +239,14 @@ pub const FileQuestion = extern struct {
     field_count: usize = 0,
 };
 
-/// `peregrine_file_part`.
+/// The struct `peregrine_file_part` of C.
 pub const FilePart = extern struct {
     bytes: ?[*]const u8 = null,
     offset: u64 = 0,
     len: u64 = 0,
 };
 
-/// `peregrine_file_answer`.
+/// The struct `peregrine_file_answer` of C.
 pub const FileAnswer = extern struct {
     /// The most ranges of a file in one answer.
     pub const parts_max = peregrine.util.ranges_max;
@@ -262,13 +262,13 @@ pub const FileAnswer = extern struct {
     part_count: usize = 0,
 };
 
-/// In `OpenedFile.flags`.
+/// Bits of `OpenedFile.flags`.
 pub const OpenedFlag = struct {
     pub const plain_file = 1;
     pub const local_file = 2;
 };
 
-/// `peregrine_opened_file`.
+/// The struct `peregrine_opened_file` of C.
 pub const OpenedFile = extern struct {
     size: u32,
     flags: u32 = 0,
@@ -285,7 +285,7 @@ pub const NodeFlag = struct {
     pub const deadlines = 4;
 };
 
-/// `NodeAsk.request`.
+/// Values of `NodeAsk.request`.
 pub const NodeRequest = struct {
     pub const subscribe = 1;
     pub const publish = 2;
@@ -306,20 +306,20 @@ pub const NodeRead = struct {
     pub const cut = 3;
 };
 
-/// `NodeFollowAsk.as`.
+/// Values of `NodeFollowAsk.as`.
 pub const NodeAs = struct {
     pub const as_text = 0;
     pub const as_binary = 1;
     pub const as_events = 2;
 };
 
-/// `HeldTopic.as`.
+/// Values of `HeldTopic.as`.
 pub const HeldAs = struct {
     pub const events = 0;
     pub const bytes = 1;
 };
 
-/// `HeldAsk.kind`.
+/// Values of `HeldAsk.kind`.
 pub const HeldKind = struct {
     pub const stream = 0;
     pub const response = 1;
@@ -332,7 +332,7 @@ pub const HeldMost = struct {
     pub const topics = hub.limits.mailbox_readers_max;
 };
 
-/// `peregrine_held_topic`.
+/// The struct `peregrine_held_topic` of C.
 pub const HeldTopic = extern struct {
     size: u32,
     as: u32 = 0,
@@ -342,7 +342,7 @@ pub const HeldTopic = extern struct {
     since_len: usize = 0,
 };
 
-/// `peregrine_hold`'s argument.
+/// The struct `peregrine_held_ask` of C.
 pub const HeldAsk = extern struct {
     size: u32,
     kind: u32 = 0,
@@ -367,7 +367,7 @@ pub const NodeResult = struct {
     pub const forbidden = 8;
 };
 
-/// `peregrine_node_event`: the reply of a request, or mail where `mailbox` is not 0, or entries of topics.
+/// The struct `peregrine_node_event` of C: a reply, or mail if `mailbox` is not 0, or entries of topics.
 pub const NodeEvent = extern struct {
     size: u32,
     number: u32 = 0,
@@ -381,10 +381,10 @@ pub const NodeEvent = extern struct {
     present_len: usize = 0,
 };
 
-/// The text of a place in a topic.
+/// The text of a position in a topic.
 pub const NodePosition = [48]u8;
 
-/// `peregrine_node_follow`'s argument.
+/// The struct `peregrine_node_follow_ask` of C.
 pub const NodeFollowAsk = extern struct {
     size: u32,
     as: u32 = 0,
@@ -396,7 +396,7 @@ pub const NodeFollowAsk = extern struct {
     since_len: usize = 0,
 };
 
-/// `peregrine_node_reading`.
+/// The struct `peregrine_node_reading` of C.
 pub const NodeReading = extern struct {
     size: u32,
     as: u32 = 0,
@@ -408,7 +408,7 @@ pub const NodeReading = extern struct {
     position: NodePosition = undefined,
 };
 
-/// `peregrine_history`.
+/// The struct `peregrine_history` of C.
 pub const History = extern struct {
     size: u32,
     entries: u32 = 0,
@@ -416,7 +416,7 @@ pub const History = extern struct {
     age_ms: u64 = 0,
 };
 
-/// `peregrine_node_limit`'s argument.
+/// The struct `peregrine_node_bounds` of C.
 pub const NodeBounds = extern struct {
     size: u32,
     capacity: u32 = 0,
@@ -424,7 +424,7 @@ pub const NodeBounds = extern struct {
     message_bytes: u64 = 0,
 };
 
-/// `peregrine_node_message`.
+/// The struct `peregrine_node_message` of C.
 pub const NodeMessage = extern struct {
     size: u32,
     bytes: ?[*]const u8 = null,
@@ -432,7 +432,7 @@ pub const NodeMessage = extern struct {
     handle: ?*anyopaque = null,
 };
 
-/// `peregrine_node_ask`'s argument.
+/// The struct `peregrine_node_ask` of C.
 pub const NodeAsk = extern struct {
     size: u32,
     request: i32 = 0,
@@ -445,7 +445,7 @@ pub const NodeAsk = extern struct {
     bytes_len: usize = 0,
 };
 
-/// `peregrine_unix_socket`.
+/// The struct `peregrine_unix_socket` of C.
 pub const UnixSocket = extern struct {
     size: u32,
     backlog: i32 = 1024,
@@ -455,7 +455,7 @@ pub const UnixSocket = extern struct {
     gid: i64 = -1,
 };
 
-/// `peregrine_access_log`.
+/// The struct `peregrine_access_log` of C.
 pub const AccessLog = extern struct {
     size: u32,
     fd: i32 = -1,
@@ -475,7 +475,7 @@ pub const Text = extern struct {
     }
 };
 
-/// `peregrine_certificate`.
+/// The struct `peregrine_certificate` of C.
 pub const Certificate = extern struct {
     size: u32,
     cert_file: ?[*:0]const u8 = null,
@@ -484,7 +484,7 @@ pub const Certificate = extern struct {
     key_password: ?[*:0]const u8 = null,
 };
 
-/// `peregrine_tls_config`.
+/// The struct `peregrine_tls_config` of C.
 pub const TlsConfig = extern struct {
     size: u32,
     certificate_count: u32 = 0,
@@ -501,7 +501,7 @@ pub const TlsConfig = extern struct {
     validation_dir: ?[*:0]const u8 = null,
 };
 
-/// `peregrine_tls_info`.
+/// The struct `peregrine_tls_info` of C.
 pub const TlsInfo = extern struct {
     size: u32,
     version: u16,
@@ -516,7 +516,7 @@ pub const TlsInfo = extern struct {
     resumed: u32,
 };
 
-/// `peregrine_stats`.
+/// The struct `peregrine_stats` of C.
 pub const Stats = extern struct {
     size: u32,
     connections: u32 = 0,
@@ -535,7 +535,7 @@ pub const Stats = extern struct {
     waiting: u32 = 0,
 };
 
-/// `peregrine_pool`.
+/// The struct `peregrine_interpreters` of C.
 pub const Interpreters = extern struct {
     size: u32,
     join_socket: i32 = -1,
@@ -552,7 +552,7 @@ pub const Interpreters = extern struct {
     topics: ?[*:0]const u8 = null,
 };
 
-/// The limits of `Interpreters` that are not the engine's.
+/// Bits of `Interpreters.own`: limits that the struct sets, in place of those of the engine.
 pub const Own = struct {
     pub const queue_max = 1;
     pub const queue_ms = 2;

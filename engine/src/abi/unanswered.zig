@@ -1,4 +1,4 @@
-//! The answers to clients whose application has gone. On the engine's thread. Does not know: why.
+//! The answers to clients whose application has gone, made on the engine's thread. Does not know: why it has.
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");

@@ -1,4 +1,4 @@
-//! Which units of a piece of memory are taken. Does not know: the memory, and what lies in it.
+//! Records which units of a piece of memory are taken. Does not know: the memory, and its content.
 const std = @import("std");
 const assert = std.debug.assert;
 
@@ -9,13 +9,13 @@ pub fn Units(comptime count: usize, comptime unit_bytes: usize) type {
 
         const Self = @This();
 
-        /// Units that so many bytes need.
+        /// The number of units that `bytes` bytes need.
         pub fn of(bytes: usize) usize {
             return (bytes + unit_bytes - 1) / unit_bytes;
         }
 
-        /// The lowest place of so many free units one behind the other, so that the same few pages are used
-        /// as long as little is there at a time. Null: there is none.
+        /// The first of `wanted` adjacent free units, at the lowest place, so that few pages are used while
+        /// little is stored. Null: there are not so many.
         pub fn findRoom(units: *const Self, wanted: usize) ?usize {
             var first: usize = 0;
             while (first + wanted <= count) {
