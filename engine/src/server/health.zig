@@ -3,7 +3,7 @@
 const std = @import("std");
 const Head = @import("protocol").Head;
 
-/// A path that is answered with 200; none at first.
+/// The health path, which requests get with status 200. No path is set at first.
 pub const Health = struct {
     len: u8 = 0,
     bytes: [path_bytes_max]u8 = undefined,
@@ -11,14 +11,15 @@ pub const Health = struct {
     /// The longest path, in bytes.
     pub const path_bytes_max = 255;
 
-    /// Why a path is not set.
+    /// Reasons why a path is not set.
     pub const SetError = error{
         /// The path does not begin with "/", is too long, or holds other characters than the visible ASCII
         /// characters of a path.
         BadPath,
     };
 
-    /// Answers at this path from now on, which is compared as it stands in the request; empty: nowhere.
+    /// Sets the health path, which is compared byte by byte with the path of requests; empty: there is no
+    /// health path.
     pub fn set(health: *Health, path: []const u8) SetError!void {
         if (path.len > path_bytes_max) return error.BadPath;
         if (path.len > 0 and path[0] != '/') return error.BadPath;
@@ -39,7 +40,8 @@ pub const Health = struct {
         return health.bytes[0..health.len];
     }
 
-    /// Whether a request asks for it. Other methods than GET and HEAD are the application's.
+    /// Whether a request asks for the health path by GET or HEAD. Requests with other methods go to the
+    /// application.
     pub fn matches(health: *const Health, head: *const Head) bool {
         if (health.len == 0 or health.len != head.path.len) return false;
         if (head.method != .GET and head.method != .HEAD) return false;

@@ -1,5 +1,5 @@
-//! The memory that is held for peers, and whose is given back first when there is not enough
-//! (worker/memory.zig). Does not know: how it is given back.
+//! The memory that is held for peers, and the order in which it is taken back when memory is short
+//! (worker/memory.zig). Does not know: how memory is taken back.
 const std = @import("std");
 const assert = std.debug.assert;
 const Lane = @import("lane.zig").Lane;
@@ -8,22 +8,22 @@ const Multiplex = @import("multiplex.zig").Multiplex;
 const Shares = @import("shares.zig").Shares;
 const Ticket = @import("slab.zig").Ticket;
 
-/// Estimates of the memory that a TLS session, and an application's request, hold beside the buffers:
-/// it cannot be counted.
+/// Estimates, in bytes, of the memory that a TLS session and an application's request hold beside buffers. It
+/// cannot be counted.
 const tunnel_bytes = 32 * 1024;
 const exchange_bytes = 16 * 1024;
 
-/// A peer's connection that something can be taken from.
+/// A connection whose memory can be taken back.
 const Candidate = struct {
     ticket: Ticket,
-    /// Counts up with each connection.
+    /// The connection's number, which grows with each new connection.
     number: u32,
     bytes: u64,
     address: []const u8 = "",
     /// The number of candidates from the same address.
     of_address: u8 = 0,
 
-    /// Connections of the same number of bits are about as large.
+    /// The order of magnitude of `bytes`: connections with the same one count as equally large.
     fn size(candidate: *const Candidate) u6 {
         return std.math.log2_int(u64, candidate.bytes);
     }
@@ -37,7 +37,8 @@ const Candidate = struct {
 
 const candidates_max = @import("config.zig").worker_limits.holdings_candidates_max;
 
-/// The first of all candidates, in order. Takes no memory: there is none to take.
+/// The candidates that come first, in order. The array is part of the struct, because memory is short when it
+/// is used.
 pub const Ranking = struct {
     items: [candidates_max]Candidate = undefined,
     len: usize = 0,
@@ -61,8 +62,8 @@ pub const Ranking = struct {
         ranking.len += 1;
     }
 
-    /// Breaks ties by addresses, when all candidates are there: the more candidates an address has, the
-    /// earlier they go. Unix sockets have no address.
+    /// Breaks ties by addresses, once all candidates are known: candidates whose address has more of them go
+    /// first. Unix sockets have no address.
     fn breakTies(ranking: *Ranking) void {
         const all = ranking.items[0..ranking.len];
         for (all) |*one| {
@@ -71,7 +72,7 @@ pub const Ranking = struct {
         }
         ranking.len = 0;
         for (0..all.len) |at| {
-            // A copy, because `insert` writes to this place.
+            // `insert` writes to this place, so it needs a copy.
             const one = all[at];
             ranking.insert(one);
         }
@@ -112,19 +113,18 @@ pub const Ranking = struct {
     }
 };
 
-/// Bytes that a connection, or a stream, holds by itself.
+/// Bytes that the lane of a connection or stream holds.
 fn ownBytes(lane: *const Lane, shares: *const Shares) u64 {
     return unfinishedBytes(lane) + unsentBytes(lane, shares);
 }
 
-/// The part of the lane's bytes that is held for its peer's sake.
+/// The part of a lane's bytes that the server holds only because of its peer.
 pub fn takeableBytes(lane: *const Lane, shares: *const Shares) u64 {
     const unread = if (waitsForPeer(lane)) unsentBytes(lane, shares) else 0;
     return unfinishedBytes(lane) + unread;
 }
 
-/// Bytes that the kernel held for a connection at the last look. The end of the connection frees
-/// them, for other processes.
+/// Bytes of a connection in the kernel at the last look, which the kernel frees when the connection ends.
 fn kernelBytes(lane: *const Lane) u64 {
     return switch (lane.out().state) {
         .open => 0,
@@ -132,14 +132,14 @@ fn kernelBytes(lane: *const Lane) u64 {
     };
 }
 
-/// Unsent output: bytes that are lent by their owner are shared by all connections that send them.
+/// Unsent output in bytes. Lent bytes are divided among all connections that send them.
 fn unsentBytes(lane: *const Lane, shares: *const Shares) u64 {
     if (lane.isClosed()) return 0;
     const unsent: i64 = @intCast(lane.queuedBytes());
     return @intCast(unsent + shares.surcharge(&lane.out().queue));
 }
 
-/// Whether output stays because the peer does not take it.
+/// Whether output waits because the peer does not take it.
 pub fn waitsForPeer(lane: *const Lane) bool {
     switch (lane.session()) {
         .single => return lane.out().state == .blocked,
@@ -151,14 +151,14 @@ pub fn waitsForPeer(lane: *const Lane) bool {
     }
 }
 
-/// Since when a stream has waited for its peer.
+/// The time since which a stream has waited for its peer.
 fn waitsSince(lane: *const Lane) u64 {
     if (lane.out().state == .blocked) return lane.out().state.blocked.stall.since;
     const exchange = lane.current() orelse return 0;
     return exchange.active_at;
 }
 
-/// Bytes of requests and messages that the peer has not finished, or no host has taken.
+/// Bytes of requests and messages that the peer has not finished, or that no host has taken.
 fn unfinishedBytes(lane: *const Lane) u64 {
     const input = if (lane.input.buffer) |buffer| buffer.len else 0;
     switch (lane.wire()) {
@@ -177,12 +177,12 @@ fn unfinishedBytes(lane: *const Lane) u64 {
         return input + pieces + exchange.given_bytes;
     }
     if (exchange.input == .complete) return input;
-    // A temporary file may lie in memory.
+    // The file system of a temporary file may keep the file in memory.
     const resident = if (exchange.intake) |intake| intake.resident_bytes else 0;
     return input + exchange.given_bytes + resident;
 }
 
-/// The lane of the stream that has waited longest for its peer, of those that something can be taken from;
+/// The lane of the stream that has waited longest for its peer, among streams with memory that can be taken;
 /// null: there is none.
 pub fn longestWaiting(multiplex: *const Multiplex, shares: *const Shares) ?*Lane {
     var first: ?*Lane = null;
@@ -224,7 +224,7 @@ test "of connections that are about as large, those whose address has more of th
         "192.0.2.1", "192.0.2.2", "192.0.2.1", "", "", "", "192.0.2.3", "192.0.2.4",
     };
     for (addresses, 1..) |address, number| {
-        // The last is larger than the others.
+        // The last candidate is larger than the others.
         const bytes: u64 = if (number == addresses.len) 70_000 else 600;
         ranking.add(.{ .ticket = .none, .number = @intCast(number), .bytes = bytes, .address = address });
     }

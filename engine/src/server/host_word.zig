@@ -2,16 +2,17 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// A value of the host's, or `unheard`.
+/// A value that the host has set, or `unheard`.
 pub const HostWord = enum(usize) {
     /// The host has not written its word, or has taken it back.
     none = 0,
     _,
 
-    /// Of this address `unheard` is made: no host can have a pointer to it.
+    /// An address that no host can have. `unheard` is its value.
     const mark: u64 = 0;
 
-    /// The engine answers the exchange, or has yet to announce it: its host hears nothing of it.
+    /// The word of an exchange of which the host hears nothing, because the engine answers it or has yet to
+    /// announce it.
     pub inline fn unheard() HostWord {
         return @fromBackingInt(@intFromPtr(&mark));
     }
@@ -20,7 +21,7 @@ pub const HostWord = enum(usize) {
         return @fromBackingInt(@intFromPtr(address));
     }
 
-    /// The pointer that the host has written; null: it has not, or hears nothing of the exchange.
+    /// The pointer that the host has set; null: it has set none, or hears nothing of the exchange.
     pub inline fn pointer(word: HostWord) ?*anyopaque {
         return if (word == unheard()) null else @ptrFromInt(@backingInt(word));
     }

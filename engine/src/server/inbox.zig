@@ -1,9 +1,8 @@
-//! A worker's mailbox: other threads put messages in, the worker takes them all at once. Any number of
-//! senders, no lock; a sender makes at most one system call (the worker's wake), and none if messages were
-//! waiting already.
+//! A worker's mailbox: any number of threads put messages in, the worker takes all at once. There is no lock.
+//! A sender makes at most one system call (to wake the worker), and none if messages were waiting already.
 //!
-//! The mailbox outlives its worker as long as there is a reference to it, so that a late answer finds a
-//! closed mailbox instead of freed memory. Does not know: what a message is good for.
+//! The mailbox outlives its worker while there are references to it, so that a late sender finds a closed
+//! mailbox and not freed memory. Does not know: what messages are used for.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -23,7 +22,7 @@ pub const Message = struct {
 
     /// The content of a message.
     pub const Content = union(enum) {
-        /// A connection that was accepted elsewhere.
+        /// A connection that another thread has accepted.
         connection: Connection,
         /// A command to an exchange.
         command: Addressed,
@@ -32,13 +31,13 @@ pub const Message = struct {
     /// A socket for the worker to adopt.
     pub const Connection = struct { listener: u32, socket: io.Socket, peer: io.Address };
 
-    /// A command with the name of the exchange that it is for.
+    /// An encoded command with the ticket of its exchange.
     pub const Addressed = struct {
         ticket: Ticket,
         /// The command's encoded form.
         bytes: []const u8,
 
-        /// The command, whose slices point into the message and, for the list of fields, into `space`.
+        /// Decodes the command. Its slices point into the message and, for the list of fields, into `space`.
         pub fn read(addressed: Addressed, space: []Field) Command {
             // the bytes were encoded by `tell`
             return encoded.decode(addressed.bytes, space) catch unreachable;
@@ -46,46 +45,46 @@ pub const Message = struct {
     };
 };
 
-/// Why a message was not put in.
+/// Reasons why a message was not put in.
 pub const PostError = error{
     OutOfMemory,
     /// The server has stopped.
     Gone,
-    /// Too many bytes wait for the worker or for slow clients: try later.
+    /// Too many bytes wait for the worker or for slow clients. The sender may try again later.
     Full,
 };
 
-/// The inbox that this thread looks into before it sleeps: nothing sent from here has to wake anybody.
+/// The inbox that this thread takes messages from before it sleeps, so that messages from this thread need
+/// not wake a worker.
 threadlocal var attended: ?*const Inbox = null;
 
-/// Tells that this thread looks into `inbox` before it sleeps; null: into none.
+/// Sets the inbox that this thread takes messages from before it sleeps; null: none.
 pub fn attend(inbox: ?*const Inbox) void {
     attended = inbox;
 }
 
-/// A worker's mailbox: any thread puts messages in, the worker takes them out.
+/// A worker's mailbox.
 pub const Inbox = struct {
     gpa: std.mem.Allocator,
-    /// Wakes the worker. Called by senders, never after `close` has returned.
+    /// Wakes the worker. Senders call it, but never after `close` has returned.
     waker: Waker,
-    /// Bound on the memory of all messages that carry bytes.
+    /// The largest sum of bytes of all messages, in bytes. Messages without content are always accepted.
     bytes_max: usize,
     /// Messages in the mailbox, the newest first.
     head: std.atomic.Value(?*Message) = .init(null),
     bytes: std.atomic.Value(usize) = .init(0),
     references: std.atomic.Value(u32) = .init(1),
     closed: std.atomic.Value(bool) = .init(false),
-    /// The number of senders that have seen `closed` unset and have not yet ended their wake.
+    /// Senders that have seen `closed` unset and have not finished waking the worker.
     posting: std.atomic.Value(u32) = .init(0),
 
-    /// Wakes the worker.
     pub const Waker = struct {
         context: *anyopaque,
         wake: *const fn (*anyopaque) void,
     };
 
-    /// A mailbox with one reference, the worker's. `gpa` is used by all senders: it has to be safe for
-    /// threads.
+    /// Creates a mailbox with one reference, the worker's. `gpa` must be safe for threads, because all
+    /// senders use it.
     pub fn create(gpa: std.mem.Allocator, waker: Waker, bytes_max: usize) error{OutOfMemory}!*Inbox {
         const inbox = try gpa.create(Inbox);
         inbox.* = .{ .gpa = gpa, .waker = waker, .bytes_max = bytes_max };
@@ -98,7 +97,7 @@ pub const Inbox = struct {
         assert(before > 0);
     }
 
-    /// Takes a holder out; the last one frees the mailbox.
+    /// Removes a reference; the last holder frees the mailbox.
     pub fn release(inbox: *Inbox) void {
         const before = inbox.references.fetchSub(1, .acq_rel);
         assert(before > 0);
@@ -108,22 +107,23 @@ pub const Inbox = struct {
         inbox.gpa.destroy(inbox);
     }
 
-    /// By the worker's owner, before the waker dies: the waker is not used any more when this returns. What
-    /// is in the mailbox can still be taken.
+    /// Ends the use of the waker, which may be destroyed when this function has returned. Messages that are
+    /// in the mailbox can still be taken.
     pub fn close(inbox: *Inbox) void {
         inbox.closed.store(true, .seq_cst);
         while (inbox.posting.load(.seq_cst) > 0) std.atomic.spinLoopHint();
     }
 
-    /// Hands a connection over, and wakes the worker. From any thread. On an error nothing was sent.
+    /// Sends a connection to the worker and wakes it. May be called by any thread. On an error nothing was
+    /// sent.
     pub fn handOver(inbox: *Inbox, connection: Message.Connection) PostError!void {
         const message = try inbox.compose(0, 0);
         message.content = .{ .connection = connection };
         return inbox.post(message);
     }
 
-    /// Sends a command, which is copied, and wakes the worker. From any thread. On an error nothing was sent.
-    /// `error.Full` never comes for a command without fields and bytes: it ends something.
+    /// Sends a copy of a command and wakes the worker. May be called by any thread. On an error nothing was
+    /// sent. A command without fields and content never gets `error.Full`, because it ends something.
     pub fn tell(inbox: *Inbox, ticket: Ticket, command: Command) PostError!void {
         const len = encoded.size(&command);
         const message = try inbox.compose(len, len - encoded.size_min);
@@ -141,7 +141,7 @@ pub const Inbox = struct {
         if (inbox.push(message) and attended != inbox) inbox.waker.wake(inbox.waker.context);
     }
 
-    /// True if the mailbox was empty: then the worker has to be woken.
+    /// Puts a message in. True: the mailbox was empty, so the worker must be woken.
     fn push(inbox: *Inbox, message: *Message) bool {
         var head = inbox.head.load(.monotonic);
         while (true) {
@@ -150,8 +150,8 @@ pub const Inbox = struct {
         }
     }
 
-    /// A message with `extra` bytes behind it, of which `bounded` count against the mailbox's
-    /// bound if there are any.
+    /// Creates a message with `extra` bytes behind it. `bounded`: bytes of fields and content; only a message
+    /// with such bytes is refused when the mailbox is full.
     fn compose(inbox: *Inbox, extra: usize, bounded: usize) PostError!*Message {
         const len = @sizeOf(Message) + extra;
         const before = inbox.bytes.fetchAdd(len, .monotonic);
@@ -167,7 +167,7 @@ pub const Inbox = struct {
         assert(@alignOf(Message) <= Message.alignment);
     }
 
-    /// Frees a message that was taken.
+    /// Frees a message that `take` returned.
     pub fn free(inbox: *Inbox, message: *Message) void {
         _ = inbox.bytes.fetchSub(message.memory.len, .monotonic);
         inbox.gpa.free(message.memory);
@@ -178,7 +178,7 @@ pub const Inbox = struct {
         return inbox.head.load(.monotonic) != null;
     }
 
-    /// All messages so far, oldest first. The worker's thread only.
+    /// Takes all messages that are in the mailbox, oldest first. Only the worker's thread may call it.
     pub fn take(inbox: *Inbox) Queue {
         var queue: Queue = .{};
         var message = if (inbox.hasMail()) inbox.head.swap(null, .acquire) else null;
@@ -192,12 +192,12 @@ pub const Inbox = struct {
     }
 };
 
-/// Messages in order.
+/// A queue of messages.
 pub const Queue = struct {
     first: ?*Message = null,
     last: ?*Message = null,
 
-    /// The oldest message, which is the caller's now.
+    /// Takes the oldest message, which the caller frees; null: the queue is empty.
     pub fn pop(queue: *Queue) ?*Message {
         const message = queue.first orelse return null;
         queue.first = message.next;
@@ -206,14 +206,13 @@ pub const Queue = struct {
         return message;
     }
 
-    /// Adds behind the newest.
+    /// Adds a message at the end.
     pub fn append(queue: *Queue, message: *Message) void {
         message.next = null;
         if (queue.last) |last| last.next = message else queue.first = message;
         queue.last = message;
     }
 
-    /// Whether there is nothing to take.
     pub fn isEmpty(queue: *const Queue) bool {
         return queue.first == null;
     }
@@ -270,7 +269,7 @@ test "a full mailbox and a closed one refuse, and keep nothing" {
     try testing.expectError(error.Full, inbox.tell(.none, .{ .body = .{ .bytes = &large } }));
     try testing.expectEqual(0, inbox.bytes.load(.monotonic));
     try testing.expectEqual(0, counting.wakes.load(.monotonic));
-    // A message that ends something has its place in any case.
+    // A message that ends something is accepted also when the mailbox is full.
     try inbox.tell(.none, .{ .body = .{ .bytes = large[0..500] } });
     try testing.expectError(error.Full, inbox.tell(.none, .{ .body = .{ .bytes = large[0..500] } }));
     for (0..20) |i| try inbox.tell(.none, if (i % 2 == 0) .{ .body = .{ .last = true } } else .abort);

@@ -1,7 +1,7 @@
-//! A WebSocket's messages on their way to its host: put together, held back while the host does not take
-//! them, inflated when it does. A peer is not read while one of its messages is held, and a held one is held
-//! as it came: compressed, if it is. So a peer occupies no more memory than it has sent bytes. Does not know:
-//! frames, hosts, whose turn it is to be inflated (inflation.zig).
+//! A WebSocket's messages on their way to its host: they are assembled, held while the host does not take
+//! them, and inflated when it does. A peer is not read while one of its messages is held, and a compressed
+//! message is held in compressed form, so a peer takes no more memory than it has sent bytes. Does not know:
+//! frames, hosts, and the order in which messages are inflated (inflation.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const Budget = @import("budget.zig").Budget;
@@ -18,57 +18,57 @@ const Ticket = @import("slab.zig").Ticket;
 pub const Incoming = struct {
     flow: Flow = .all,
     demand: Demand = .{},
-    /// A message that is not complete; a complete one that did not come in one piece, or was inflated, until
-    /// `forget`; a held one.
+    /// Bytes of the incomplete message, of the held message, or, until `forget`, of a complete message that
+    /// was inflated or came in several pieces.
     pieces: Input = .{},
     held: Held = .nothing,
-    /// The host is behind: nothing is read before the worker says so (`Turns.unpark`).
+    /// The host is behind, so the peer is not read until the worker allows it (`Turns.unpark`).
     parked: bool = false,
 
-    /// The messages that the host takes. The numbers are part of the C contract.
+    /// The messages that the host takes. The numbers are part of the C API.
     pub const Flow = enum(u32) {
-        /// Every message, as it comes.
+        /// The host takes every message as it comes.
         all = 0,
         /// The host takes no message for now.
         none = 1,
-        /// Messages that the host asks for, and small ones ahead of that.
+        /// The host takes messages that it asks for, and small ones before it asks.
         on_demand = 2,
     };
 
     const Demand = struct {
-        /// The next message is taken whatever its size.
+        /// The host has asked for the next message, whatever its size.
         asked: bool = false,
-        /// Bytes that compressed messages may still inflate to before the host asks: their peer pays a
-        /// thousandth of that.
+        /// Bytes to which compressed messages may still inflate before the host asks: their peer sends as
+        /// little as a thousandth of them.
         ahead: u32 = ahead_bytes_max,
     };
 
     const ahead_bytes_max = @import("config.zig").worker_limits.messages_ahead_bytes_max;
     const ahead_message_bytes = @import("config.zig").worker_limits.messages_ahead_each_bytes;
 
-    /// A complete message that is not delivered yet. It lies in `pieces`.
+    /// A complete message that was not delivered yet. Its bytes are in `pieces`.
     pub const Held = union(enum) {
         nothing,
         message: Kind,
-        /// A message to be inflated when the host takes it.
+        /// A compressed message, which is inflated when the host takes it.
         compressed: Kind,
         /// A message that is being inflated, or waits for its turn.
         inflating: *Inflation,
     };
 
-    /// `gpa` is the `Compression`'s, `line` the worker's.
+    /// Frees all memory. `gpa` is that of `Compression`, `line` is the worker's.
     pub fn deinit(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
         incoming.drop(pool, gpa, line);
         incoming.* = undefined;
     }
 
-    /// Forgets a held message, and the part of a message that is not complete.
+    /// Drops a held or incomplete message.
     pub fn drop(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
         incoming.endInflation(pool, gpa, line);
         incoming.pieces.deinit(pool);
     }
 
-    /// Whether nothing may be read: a message is held that cannot be delivered yet, or the host wants none.
+    /// Whether the peer may not be read: a held message cannot be delivered yet, or the host takes none.
     pub fn isStalled(incoming: *const Incoming) bool {
         if (incoming.parked) return true;
         return switch (incoming.held) {
@@ -93,7 +93,7 @@ pub const Incoming = struct {
         };
     }
 
-    /// Bytes that a compressed message may inflate to if it is to be delivered at once.
+    /// The size to which a compressed message may inflate to be delivered at once, in bytes.
     pub fn roomAtOnce(incoming: *const Incoming) u32 {
         return switch (incoming.flow) {
             .all => Budget.large_bytes,
@@ -102,7 +102,7 @@ pub const Incoming = struct {
         };
     }
 
-    /// Whether a compressed message of any size may be inflated.
+    /// Whether a compressed message of any size may be inflated now.
     pub fn inflates(incoming: *const Incoming) bool {
         return switch (incoming.flow) {
             .all => true,
@@ -111,20 +111,20 @@ pub const Incoming = struct {
         };
     }
 
-    /// The host takes other messages from now on, and has asked for none.
+    /// Sets the messages that the host takes, and withdraws its request for a message.
     pub fn setFlow(incoming: *Incoming, flow: Flow) void {
         incoming.flow = flow;
         incoming.parked = false;
         incoming.demand = .{};
     }
 
-    /// The host asks for the next message.
+    /// Notes that the host asks for the next message.
     pub fn ask(incoming: *Incoming) void {
         incoming.demand = .{ .asked = true };
     }
 
-    /// A message is being delivered that has cost its peer `bytes` or, if `inflated`, less: the host has got
-    /// what it asked for, or something ahead of that.
+    /// Notes the delivery of a message that the host has asked for, or that comes before it asks. `bytes`:
+    /// its size for the host. `inflated`: its peer has sent fewer bytes.
     pub fn noteDelivery(incoming: *Incoming, bytes: usize, inflated: bool) void {
         const demand = &incoming.demand;
         if (!demand.asked and inflated) {
@@ -139,7 +139,8 @@ pub const Incoming = struct {
         incoming.held = held;
     }
 
-    /// Lines a compressed message up to be inflated slice by slice. `ticket`: of its connection.
+    /// Puts a compressed message into the queue of those that are inflated slice by slice. `ticket`: the
+    /// WebSocket's exchange.
     pub fn lineUp(
         incoming: *Incoming,
         kind: Kind,
@@ -166,11 +167,11 @@ pub const Incoming = struct {
         return !incoming.pieces.isEmpty() and incoming.pieces.unread().ptr == bytes.ptr;
     }
 
-    /// Why a held message is refused.
+    /// Reasons why a held message is refused.
     pub const SliceError = Compression.InflateError || error{NotUtf8};
 
-    /// Inflates the next slice of the held message, the first of the line; answers what that has cost. When
-    /// the message is complete, it is held as an ordinary one. After an error it is still held.
+    /// Inflates the next slice of the held message, which is the first of the line, and returns the cost. A
+    /// complete message is then held as an ordinary one. After an error the message is still held.
     pub fn inflateSlice(
         incoming: *Incoming,
         compression: *Compression,
@@ -196,7 +197,7 @@ pub const Incoming = struct {
         return slice.cost;
     }
 
-    /// The message waits for the host as it came, compressed: its inflation has not begun.
+    /// Takes a message whose inflation has not begun out of the line. It stays held in compressed form.
     pub fn leaveLine(incoming: *Incoming, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
         const inflation = incoming.held.inflating;
         assert(!inflation.begun);
@@ -216,8 +217,8 @@ pub const Incoming = struct {
         incoming.held = .nothing;
     }
 
-    /// Gives the memory of a large message that is being delivered to the host, whose it is to give back to
-    /// the pool. Null: its bytes are to be copied.
+    /// Gives the buffer of a large message to the host, which gives it back to the pool. Null: the host
+    /// copies the bytes.
     pub fn surrender(incoming: *Incoming, bytes: []const u8) ?Pool.Buffer {
         if (bytes.len <= Budget.large_bytes or !incoming.isKept(bytes)) return null;
         const buffer = incoming.pieces.buffer;
@@ -225,7 +226,7 @@ pub const Incoming = struct {
         return buffer;
     }
 
-    /// The message has been delivered.
+    /// Frees the bytes of a message that was delivered.
     pub fn forget(incoming: *Incoming, pool: *Pool) void {
         assert(incoming.held == .nothing);
         incoming.pieces.deinit(pool);
@@ -243,7 +244,7 @@ test "messages ahead of being asked for are small, and few" {
     var count: usize = 0;
     while (incoming.roomAtOnce() > 0) : (count += 1) incoming.noteDelivery(0, true);
     try testing.expectEqual(ahead / 128, count);
-    // A message that was not compressed has cost its peer as much.
+    // An uncompressed message has cost its peer as many bytes as the host.
     incoming.noteDelivery(Budget.large_bytes, false);
     try testing.expect(!incoming.takes(Budget.large_bytes + 1));
     incoming.ask();

@@ -1,10 +1,10 @@
-//! Bytes that were received and not yet consumed: part of a head, a body that the host has not asked for, a
-//! pipelined request. Holds memory only while there are such bytes.
+//! Received bytes that were not parsed yet: part of a head, a body that the host has not asked for, a
+//! pipelined request. Input without bytes holds no memory.
 const std = @import("std");
 const assert = std.debug.assert;
 const Pool = @import("pool.zig").Pool;
 
-/// Bytes of a peer that were not parsed yet, in one buffer of the pool, or in none.
+/// Received bytes that were not parsed yet, in at most one buffer of the pool.
 pub const Input = struct {
     buffer: ?Pool.Buffer = null,
     start: u32 = 0,
@@ -24,7 +24,7 @@ pub const Input = struct {
         return buffer[input.start..input.end];
     }
 
-    /// Bytes that can be added without more memory.
+    /// Bytes that fit without more memory.
     pub fn room(input: *const Input) usize {
         const buffer = input.buffer orelse return 0;
         return buffer.len - (input.end - input.start);
@@ -37,13 +37,13 @@ pub const Input = struct {
         input.commit(bytes.len);
     }
 
-    /// At least `len` bytes to write to, behind the unread ones; then `commit` what was used.
+    /// Returns at least `len` bytes behind the unread ones, to write to. `commit` then adds those that were
+    /// written.
     pub fn reserve(input: *Input, pool: *Pool, len: usize) error{OutOfMemory}![]u8 {
         return input.reserveWithin(pool, len, std.math.maxInt(usize));
     }
 
-    /// Like `reserve`, where no more than `most` bytes will ever be unread: no more memory than that is taken
-    /// ahead.
+    /// Like `reserve`, for input of at most `most` unread bytes: no memory beyond that is taken in advance.
     pub fn reserveWithin(input: *Input, pool: *Pool, len: usize, most: usize) error{OutOfMemory}![]u8 {
         const kept = input.end - input.start;
         const buffer = input.buffer orelse {
@@ -61,20 +61,20 @@ pub const Input = struct {
         return input.buffer.?[kept..];
     }
 
-    /// Whether bytes lie where the next ones go. Behind a buffer that is full lies whatever the allocator has
-    /// put there.
+    /// Whether `bytes` lie directly behind the unread bytes, within the buffer. Bytes behind the buffer's end
+    /// belong to others.
     pub fn isBehind(input: *const Input, bytes: []const u8) bool {
         const buffer = input.buffer orelse return false;
         return bytes.len > 0 and bytes.ptr == buffer.ptr + input.end and bytes.len <= buffer.len - input.end;
     }
 
-    /// Makes the first `len` bytes of the last `reserve` part of the unread ones.
+    /// Adds the first `len` bytes of the last `reserve` to the unread ones.
     pub fn commit(input: *Input, len: usize) void {
         input.end += @intCast(len);
         assert(input.end <= input.buffer.?.len);
     }
 
-    /// Drops `len` bytes from the front; the last one gives the memory back.
+    /// Drops `len` bytes from the front. Without bytes left, the memory goes back to the pool.
     pub fn consume(input: *Input, pool: *Pool, len: usize) void {
         assert(len <= input.end - input.start);
         input.start += @intCast(len);

@@ -1,6 +1,6 @@
-//! A request that waits for its whole body before its host hears of it: its head, its trailer section, and
-//! the body in memory, or in a temporary file when it is too long for that. Does not know: connections,
-//! hosts, and when what is written (worker/gathering.zig).
+//! A request whose host hears of it when its body is complete: head, trailer section, and the body in memory
+//! or, if it is too long, in a temporary file. Does not know: connections, hosts, and when bytes are written
+//! (worker/gathering.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
@@ -12,22 +12,22 @@ const kept_head = @import("kept_head.zig");
 const Ticket = @import("slab.zig").Ticket;
 const Upload = @import("admission.zig").Upload;
 
-/// A request with its body. Lies in a buffer of the worker's pool, its head behind it.
+/// A request with its body. It lies in a buffer of the worker's pool, with its head behind it.
 pub const Intake = struct {
-    /// The body's file, and the bytes that the writer has.
+    /// The body's file, and the bytes that the writer works on.
     job: io.SpoolJob = .{},
     /// The exchange whose body is gathered here.
     ticket: Ticket,
     head: Head,
-    /// Fields behind a chunked body; null: there are none.
+    /// The trailer section of a chunked body; null: there is none.
     trailers: ?Head = null,
-    /// The part of the body that is not with the writer.
+    /// Bytes of the body that were not given to the writer.
     memory: Input = .{},
-    /// The part of the body that is with the writer.
+    /// Bytes of the body that the writer works on.
     writing: Input = .{},
-    /// Bytes that the total quota of files counts for this body.
+    /// Bytes of this body that count for the worker's quota of files.
     file_bytes: u64 = 0,
-    /// The part of `file_bytes` that is memory, because the file system is.
+    /// The part of `file_bytes` that takes memory, because the file system keeps files in memory.
     resident_bytes: u64 = 0,
     /// The body's share in the count of its client's address, until the body is complete.
     upload: Upload = .{},
@@ -37,7 +37,7 @@ pub const Intake = struct {
 
     const trusted_bytes_max = @import("config.zig").worker_limits.trusted_length_bytes_max;
 
-    /// For an exchange whose request begins with `head`, which is copied.
+    /// Creates an intake for an exchange whose request begins with `head`, which is copied.
     pub fn create(pool: *Pool, ticket: Ticket, head: *const Head) error{OutOfMemory}!*Intake {
         const buffer = try pool.take(@sizeOf(Intake) + kept_head.copySize(head));
         errdefer pool.give(buffer);
@@ -58,7 +58,7 @@ pub const Intake = struct {
         assert(@alignOf(Intake) <= Pool.alignment.toByteUnits());
     }
 
-    /// Gives all memory back, the file included. The writer must not be at work on the intake.
+    /// Frees the intake and closes its file. The writer must not be at work on it.
     pub fn destroy(intake: *Intake, pool: *Pool) void {
         assert(!intake.isWriting());
         if (intake.mapping.len > 0) io.file.unmap(intake.mapping);
@@ -68,7 +68,7 @@ pub const Intake = struct {
         pool.give(intake.buffer);
     }
 
-    /// Keeps the fields behind the body.
+    /// Copies the trailer section.
     pub fn keepTrailers(intake: *Intake, pool: *Pool, trailers: *const Head) error{OutOfMemory}!void {
         assert(intake.trailers == null);
         const buffer = try pool.take(kept_head.copySize(trailers));
@@ -85,16 +85,16 @@ pub const Intake = struct {
         return all[0..@min(all.len, most)];
     }
 
-    /// Appends the next piece of the body. A piece that lies in the intake's own room is not copied.
+    /// Appends the next piece of the body. A piece that was received into the intake's own room is not
+    /// copied.
     pub fn append(intake: *Intake, pool: *Pool, piece: []const u8) error{OutOfMemory}!void {
         if (intake.memory.isBehind(piece)) return intake.memory.commit(piece.len);
         if (intake.memory.room() < piece.len) _ = try intake.memory.reserve(pool, intake.wanted(piece.len));
         try intake.memory.append(pool, piece);
     }
 
-    /// The room that is made for `len` bytes and those that may follow: a body whose length is announced gets
-    /// room early, without a copy each time that it doubles. No more than four times the bytes that have
-    /// come.
+    /// The size of the room to make for `len` bytes. A body with an announced length gets room for later
+    /// bytes, too, which saves copies when memory grows, but at most four times the bytes that have come.
     fn wanted(intake: *const Intake, len: usize) usize {
         const announced = switch (intake.head.body) {
             .counted => |length| length,
@@ -105,7 +105,7 @@ pub const Intake = struct {
         return @max(len, @as(usize, @intCast(@min(left, 3 * pending, Pool.size_max -| pending))));
     }
 
-    /// Bytes of the body that are not with the writer yet.
+    /// Bytes of the body that were not given to the writer yet.
     pub fn pendingBytes(intake: *const Intake) usize {
         return intake.memory.unread().len;
     }
@@ -120,7 +120,7 @@ pub const Intake = struct {
         return intake.memory.unread().len + intake.writing.unread().len;
     }
 
-    /// Whether the body, or its beginning, is in a file or on its way there.
+    /// Whether the body's beginning is in a file, or is being written to one.
     pub fn isLong(intake: *const Intake) bool {
         // While the writer has the job its descriptor is the writer's.
         return intake.isWriting() or intake.job.fd >= 0;
@@ -131,7 +131,7 @@ pub const Intake = struct {
         return intake.writing.buffer != null;
     }
 
-    /// Marks all pending bytes as the writer's: the caller hands the job over.
+    /// Moves all pending bytes to `writing`. The caller gives the job to the writer.
     pub fn beginWriting(intake: *Intake) void {
         assert(!intake.isWriting() and !intake.memory.isEmpty());
         intake.writing = intake.memory;
@@ -139,7 +139,7 @@ pub const Intake = struct {
         intake.job.bytes = intake.writing.unread();
     }
 
-    /// The writer has given the job back.
+    /// Notes that the writer has finished the job.
     pub fn endWriting(intake: *Intake, pool: *Pool) void {
         assert(intake.isWriting());
         intake.job.bytes = "";
@@ -160,7 +160,7 @@ pub const Intake = struct {
         return .{ .file = .{ .fd = intake.job.fd, .len = intake.job.written } };
     }
 
-    /// The buffer that the body lies in is the caller's from now on; null: the body is empty.
+    /// Gives the buffer with the body to the caller; null: the body is empty.
     pub fn surrenderMemory(intake: *Intake) ?Pool.Buffer {
         assert(!intake.isLong());
         const buffer = intake.memory.buffer;
@@ -176,7 +176,7 @@ pub const Intake = struct {
         return intake.job.fd;
     }
 
-    /// The whole body as memory, to which a file is mapped; valid as long as the intake.
+    /// The whole body as bytes in memory. A file is mapped for that. Valid as long as the intake.
     pub fn bytes(intake: *Intake) error{OutOfMemory}![]const u8 {
         switch (intake.body()) {
             .memory => |memory| return memory,

@@ -1,17 +1,17 @@
-//! A copy of a head, or of a trailer section, that outlives the bytes it was read from. Does not know: the
-//! purpose of the copy.
+//! A copy of a head or of a trailer section that outlives the received bytes. Does not know: the purpose of
+//! the copy.
 const std = @import("std");
 const assert = std.debug.assert;
 const Head = @import("protocol").Head;
 const FieldSpan = @import("protocol").http.FieldSpan;
 const Pool = @import("pool.zig").Pool;
 
-/// Bytes that `copyHead` needs.
+/// Bytes that `copyHead` needs in `space`.
 pub fn copySize(head: *const Head) usize {
     return head.fields.len * @sizeOf(FieldSpan) + head.text.len;
 }
 
-/// A copy of a head, with text and fields in `space`, which is aligned for fields and has copySize(head)
+/// Copies a head with text and fields to `space`, which must be aligned for fields and have `copySize(head)`
 /// bytes.
 pub fn copyHead(head: *const Head, space: []u8) Head {
     const fields: []FieldSpan = @as([*]FieldSpan, @ptrCast(@alignCast(space.ptr)))[0..head.fields.len];
@@ -34,7 +34,6 @@ pub const KeptHead = struct {
         assert(@sizeOf(KeptHead) % @alignOf(FieldSpan) == 0);
     }
 
-    /// Makes a copy of `head` that outlives the received bytes.
     pub fn create(pool: *Pool, head: *const Head) error{OutOfMemory}!*KeptHead {
         const buffer = try pool.take(@sizeOf(KeptHead) + copySize(head));
         const kept: *KeptHead = @ptrCast(buffer.ptr);

@@ -1,10 +1,9 @@
-//! One conversation with a peer: requests and their responses, one after the other on a connection of its
-//! own, or the single one of a stream. A lane has its view of the session, received bytes that were not
-//! taken, its place for output, and its exchange. Frames responses in the session's words. Does not know:
-//! sockets, TLS, and when output is sent.
+//! One conversation with a peer: requests and responses one after the other on a connection, or the one
+//! request of a stream. A lane has its view of the session, input that was not taken, its place for output,
+//! and its exchange. The session frames its responses. Does not know: sockets, TLS, and when output is sent.
 //!
-//! A transport has one lane, embedded (transport.zig); a transport whose connection carries many streams has
-//! one more for each of them (stream.zig), and its own rests.
+//! A transport has one lane, embedded (transport.zig). A transport that carries streams has one more lane for
+//! each stream (stream.zig), and its embedded lane has no requests.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -29,62 +28,62 @@ const Transport = @import("transport.zig").Transport;
 const Tunnel = @import("tunnel.zig").Tunnel;
 const WebSocket = @import("websocket.zig").WebSocket;
 
-/// One conversation: its view of the session, input that was not taken, its output, and its phase.
+/// One conversation of a transport.
 pub const Lane = struct {
     ticket: Ticket,
     /// The transport that carries the lane's bytes.
     transport: *Transport,
-    /// Bytes that were received and not taken: content of a stream, or bytes of the wire.
+    /// Received bytes that were not taken: content of a stream, or bytes of the connection.
     input: Input = .{},
     phase: Phase,
     timer: Timer = .{},
     sending: PeerSide = .open,
-    /// In the worker's list of lanes with output or input to look at before it waits again.
+    /// The lane is in the worker's list of lanes whose output or input is looked at before the worker waits.
     corked: bool = false,
-    /// In the worker's list of lanes that go on in the next round: nothing of the lane is read or parsed
-    /// before.
+    /// The lane is in the worker's list of lanes that go on in the next round. Until then its input is not
+    /// read.
     yielded: bool = false,
-    /// In the worker's list of lanes whose answers wait for the next one.
+    /// The lane is in the worker's list of lanes whose responses wait for the response to the next request.
     withheld: bool = false,
-    /// In the worker's list of WebSockets that wait for their host.
+    /// The lane is in the worker's list of WebSockets whose host is behind.
     parked: bool = false,
-    /// All of the input was parsed, and nothing follows from it: only further bytes, or the peer's end, do.
+    /// All input was parsed; only further bytes or the end of the peer can bring more.
     needs_more: bool = false,
-    /// Requests that have come, refused ones included.
+    /// The number of requests that have come, with refused ones.
     request_count: u32 = 0,
     /// The number of the lane's stream in the session of its transport; 0: the lane is the transport's own.
     stream: protocol.Stream = 0,
 
-    /// Whether the lane is between two requests, or within one.
+    /// The progress of the lane's requests.
     pub const Phase = union(enum) {
-        /// No request. `since`: when the last one ended, or when the peer connected.
+        /// The lane waits for a request. `since`: when the last one ended, or when the peer connected.
         idle: struct { since: u64 },
-        /// Part of a request head has come.
+        /// A part of a request head has come.
         head: struct { since: u64 },
         exchange: *Exchange,
-        /// The response is out, the rest of the request's body is read and thrown away.
+        /// The response was sent, and the rest of the request's body is read and dropped.
         draining: struct { since: u64, bytes_left: u64 },
-        /// No request follows: the last response is queued, or sent.
+        /// No request follows, and the last response is queued or sent.
         closing,
     };
 
-    /// The peer's sending side.
+    /// The state of the peer's sending side.
     pub const PeerSide = enum {
         open,
-        /// The peer has ended its side, and bytes before the end are not read yet.
+        /// The peer has ended its side; bytes before the end were not read yet.
         ending,
-        /// The end was read: no byte follows those in `input`.
+        /// The end was read: no byte follows the bytes in `input`.
         ended,
     };
 
     // ---- State
 
-    /// Whether the lane is that of a stream, one of many on its transport.
+    /// Whether the lane belongs to a stream, one of many on its transport.
     pub inline fn isStream(lane: *const Lane) bool {
         return lane.stream != 0;
     }
 
-    /// The transport's own output, or that of the stream.
+    /// The place for the lane's output: the stream's, or the transport's.
     pub inline fn out(lane: anytype) switch (@TypeOf(lane)) {
         *Lane => *Output,
         *const Lane => *const Output,
@@ -93,14 +92,14 @@ pub const Lane = struct {
         return if (lane.isStream()) &Stream.of(lane).out else &lane.transport.out;
     }
 
-    /// The session of the connection, or the lane's stream of it. Not kept: each idle connection would pay
-    /// for what its transport knows.
+    /// The session of the connection, or the stream's part of it. It is found again each time, because a
+    /// pointer would take memory of each idle connection.
     pub inline fn session(lane: *const Lane) Session {
         if (lane.stream == 0) return .of(&lane.transport.single);
         return .ofStream(&lane.transport.phase.multiplexed.session, lane.stream);
     }
 
-    /// The exchange that is going on.
+    /// The exchange in progress; null: there is none.
     pub inline fn current(lane: *const Lane) ?*Exchange {
         return switch (lane.phase) {
             .exchange => |exchange| exchange,
@@ -108,28 +107,28 @@ pub const Lane = struct {
         };
     }
 
-    /// The open WebSocket of this lane, if it is one.
+    /// The open WebSocket of this lane; null: there is none.
     pub fn websocket(lane: *const Lane) ?*WebSocket {
         const exchange = lane.current() orelse return null;
         return exchange.openWebSocket();
     }
 
-    /// The slot is about to be given back.
+    /// Whether the lane has ended, so that its slot is about to be given back.
     pub fn isClosed(lane: *const Lane) bool {
         return if (lane.isStream()) Stream.of(lane).closed else lane.transport.phase == .closed;
     }
 
-    /// Whether a request may come, and none is there.
+    /// Whether the lane waits for a request.
     pub fn isIdle(lane: *const Lane) bool {
         return lane.phase == .idle and lane.wire() == .serving;
     }
 
-    /// The phase of the wire, as far as it concerns the lane: a stream's lane always serves.
+    /// The phase of the connection, for the lane: a stream's lane is always `serving`.
     pub inline fn wire(lane: *const Lane) std.meta.Tag(Transport.Phase) {
         return if (lane.isStream()) .serving else lane.transport.phase;
     }
 
-    /// Since when a request head is incomplete; null: none is.
+    /// The time at which a request head that is incomplete began; null: there is none.
     pub fn headSince(lane: *const Lane) ?u64 {
         return switch (lane.phase) {
             .head => |head| head.since,
@@ -137,7 +136,7 @@ pub const Lane = struct {
         };
     }
 
-    /// A lane without a request has waited for one since `now` only.
+    /// Restarts the time of waiting for a request, if the lane waits for one.
     pub fn restartWait(lane: *Lane, now: u64) void {
         switch (lane.phase) {
             .idle => |*idle| idle.since = now,
@@ -145,14 +144,15 @@ pub const Lane = struct {
         }
     }
 
-    /// No request is answered any more: queued output is sent, then the connection or the stream ends.
+    /// Begins the end of the lane: no further request is answered; when queued output is sent, the connection
+    /// or stream ends.
     pub fn beginClosing(lane: *Lane) void {
         assert(!lane.isClosed());
         lane.phase = .closing;
         if (!lane.isStream()) lane.transport.phase = .closing;
     }
 
-    /// The peer's certificates, and whether it speaks TLS at all: null if not.
+    /// The TLS layer of the connection; null: it has none.
     pub fn tls(lane: *const Lane) ?*Tunnel {
         return lane.transport.tunnel;
     }
@@ -162,37 +162,38 @@ pub const Lane = struct {
         return lane.transport.peer_text.slice();
     }
 
-    /// The number of the connection, as logs have it.
+    /// The number of the connection in logs.
     pub fn number(lane: *const Lane) u32 {
         return lane.transport.number;
     }
 
-    /// The port that the peer has connected to; 0: a Unix socket.
+    /// The local port of the connection; 0: a Unix socket.
     pub fn localPort(lane: *const Lane) u16 {
         return if (lane.transport.local_address) |address| address.port else 0;
     }
 
     // ---- Input
 
-    /// May bytes of this lane be parsed now?
+    /// Whether bytes of this lane may be parsed now.
     pub fn wantsInput(lane: *const Lane) bool {
         if (lane.wire() != .serving) return lane.transport.wantsFrames();
         return switch (lane.phase) {
             .idle, .head, .draining => true,
-            // A peer that asks for pongs and does not read them waits, or it could fill our memory.
+            // A peer that asks for pongs and does not read them is not read, because its pongs would fill
+            // memory.
             .exchange => |exchange| exchange.wantsInput() and lane.queuedBytes() < Transport.flood_bytes,
             .closing => false,
         };
     }
 
-    /// Whether the lane can parse something, or tell the host something, without new bytes.
+    /// Whether the lane has something to parse or to tell its host without new bytes.
     pub fn mayGoOn(lane: *const Lane) bool {
         if (lane.yielded) return false;
         const has_input = !lane.needs_more and (!lane.input.isEmpty() or lane.holdsEnd());
         return (has_input or lane.holdsMessage()) and lane.wantsInput();
     }
 
-    /// Whether answers are queued in front of a whole request that its host has not begun to answer.
+    /// Whether responses are queued in front of a complete request that its host has not begun to answer.
     pub fn mayWithhold(lane: *const Lane) bool {
         const exchange = lane.current() orelse return false;
         if (exchange.status != 0 or exchange.response != .open or !exchange.inputComplete()) return false;
@@ -204,7 +205,7 @@ pub const Lane = struct {
         return lane.isStream() and Stream.of(lane).holdsEnd();
     }
 
-    /// Whether a WebSocket has parsed something that its host was not told yet.
+    /// Whether a WebSocket has a message or an end that its host was not told yet.
     pub fn holdsMessage(lane: *const Lane) bool {
         const open = lane.websocket() orelse return false;
         return open.incoming.held != .nothing or open.ending != null;
@@ -212,32 +213,33 @@ pub const Lane = struct {
 
     // ---- Output
 
-    /// Bytes that wait in the lane's name: unframed ones of a stream, else those that wait for the kernel,
-    /// sealed or not. Those of file ranges are not counted.
+    /// Queued bytes of the lane: those of a stream before framing, or those of a connection that the kernel
+    /// has not taken, sealed or not. File ranges do not count.
     pub fn queuedBytes(lane: *const Lane) usize {
         return if (lane.isStream()) lane.out().queue.bytes else lane.transport.queuedBytes();
     }
 
-    /// Has everything left the lane's output: to the wire, or to the kernel?
+    /// Whether no output is left: a stream's was framed, a connection's was taken by the kernel.
     pub fn isFlushed(lane: *const Lane) bool {
         return if (lane.isStream()) lane.out().queue.isEmpty() else lane.transport.isFlushed();
     }
 
-    /// Has the kernel taken everything, be it framed or not?
+    /// Whether the kernel has taken all output of the lane, framed output of a stream included.
     pub fn isDelivered(lane: *const Lane) bool {
         return lane.isFlushed() and (!lane.isStream() or lane.transport.isFlushed());
     }
 
-    /// Whether the rest of a complete response cannot fail: it is with the kernel, or leaves with this round.
-    /// `with_file`: only sending its file shows whether that can be read.
+    /// Whether the rest of a complete response cannot fail any more: the kernel has it, or gets it in this
+    /// round. `with_file`: the response ends with a file, which is read only while it is sent.
     pub fn leavesSurely(lane: *const Lane, with_file: bool) bool {
-        // Framed bytes leave with the next ones; the rest may wait for windows.
+        // Framed bytes are sent with the next ones; unframed bytes may wait for windows.
         if (lane.isStream()) return lane.out().queue.isEmpty();
         if (lane.out().state != .open) return false;
         return !with_file or lane.out().queue.isEmpty();
     }
 
-    /// The queue for heads: each depends on those before it on its connection, whichever lane's they are.
+    /// The queue for heads. It is the transport's, because the encoding of each head depends on the heads
+    /// before it, also on those of other lanes.
     pub inline fn headQueue(lane: *Lane) *Outbox {
         return &lane.transport.out.queue;
     }
@@ -246,9 +248,9 @@ pub const Lane = struct {
 
     pub const framed_bytes_max = @import("config.zig").worker_limits.framed_bytes_max;
 
-    /// Queues the start of a response. Whether it has content that is sent: not to HEAD, nor with 204 and
-    /// 304. Content that may leave at once goes with its head, other content waits for its turn. On an error
-    /// nothing has changed.
+    /// Queues the start of a response. Returns whether the response has content (not to HEAD, nor with 204
+    /// and 304). Short content is queued with the head, other content waits for its turn. On an error nothing
+    /// has changed.
     pub fn start(lane: *Lane, pool: *Pool, response: Start, date: *const [29]u8) StartError!bool {
         const framed = lane.headQueue();
         const whole = response.body.len <= whole_max and lane.leavesWithHead(response.body.len);
@@ -286,8 +288,8 @@ pub const Lane = struct {
         return started.payload;
     }
 
-    /// Whether this many bytes of content may leave with the head of their response. Content of streams
-    /// waits where others may overtake it.
+    /// Whether `len` bytes of content may be queued with the head of their response. Otherwise content of a
+    /// stream waits where other streams can overtake it.
     inline fn leavesWithHead(lane: *const Lane, len: usize) bool {
         const view = switch (lane.session()) {
             .single => return true,
@@ -298,7 +300,7 @@ pub const Lane = struct {
             view.session.leavesAtOnce(view.stream, len);
     }
 
-    /// Says that a client which waits may send its content, if it does. On an error nothing has changed.
+    /// Queues a 100 if the client waits for it before it sends content. On an error nothing has changed.
     pub fn sayContinue(lane: *Lane, pool: *Pool) error{OutOfMemory}!void {
         const outbox = lane.headQueue();
         switch (lane.session()) {
@@ -311,7 +313,7 @@ pub const Lane = struct {
         }
     }
 
-    /// Ends a head that waits to know how long the body is. On an error nothing has changed.
+    /// Ends a head that was waiting for the length of the body. On an error nothing has changed.
     pub fn closeHead(lane: *Lane, pool: *Pool) error{OutOfMemory}!void {
         const single = switch (lane.session()) {
             .single => |single| single,
@@ -326,7 +328,7 @@ pub const Lane = struct {
 
     // ---- Deadlines
 
-    /// The deadline of the peer's next step; `Timer.never` while nothing is expected of it.
+    /// The time until which the peer must act, in milliseconds; `Timer.never`: nothing is expected of it.
     pub fn deadline(lane: *const Lane, config: *const Config) u64 {
         if (!lane.isStream()) return lane.transport.deadline(config);
         return switch (lane.out().state) {
@@ -335,7 +337,7 @@ pub const Lane = struct {
         };
     }
 
-    /// The deadline of the peer's next bytes.
+    /// The time until which the peer's next bytes must come, in milliseconds.
     pub fn expectedAt(lane: *const Lane, config: *const Config) u64 {
         const transport = lane.transport;
         return switch (lane.phase) {
@@ -355,14 +357,14 @@ pub const Lane = struct {
         };
     }
 
-    /// The consequence of a deadline that has passed.
+    /// The action that follows when a deadline has passed.
     pub const Overdue = enum {
         not_yet,
-        /// No request is without its answer: close.
+        /// No request waits for a response: close the connection.
         close,
-        /// The connection came in over the limit and has not said what for: say 503, then close.
+        /// The connection is over the limit and has sent no request: send 503, then close.
         turn_away,
-        /// Half a request head: say 408, then close.
+        /// The request head is incomplete: send 408, then close.
         refuse,
         /// The request's body does not come.
         body_stalled,
@@ -372,13 +374,13 @@ pub const Lane = struct {
         websocket,
         /// Bytes that an exchange repeats are due.
         repeat,
-        /// The exchange was quiet for longer than its idle limit.
+        /// The exchange had no byte in either direction for its idle limit.
         exchange_idle,
-        /// A deadline of a connection of many streams has come: see Multiplex.due.
+        /// A deadline of a transport with streams has passed: see Multiplex.due.
         multiplexed,
     };
 
-    /// The consequence of `deadline`, if that has passed.
+    /// The action that follows at `now`.
     pub fn overdue(lane: *const Lane, now: u64, config: *const Config) Overdue {
         if (now < lane.deadline(config)) return .not_yet;
         switch (lane.out().state) {
@@ -406,13 +408,13 @@ pub const Lane = struct {
 
     // ---- Logs
 
-    /// The words of the log for the end of the lane.
+    /// The words for the end of the lane in the log.
     pub fn endWords(lane: *const Lane) []const u8 {
         return if (lane.isStream()) "resetting stream" else "closing connection";
     }
 
-    /// The last request as logs name it, "request 17-3 (192.0.2.1)": by the numbers that %L of the access log
-    /// has.
+    /// The name of the last request in logs, "request 17-3 (192.0.2.1)", with the numbers of %L in the access
+    /// log.
     pub fn requestName(lane: *const Lane) RequestName {
         return .{ .lane = lane };
     }
@@ -430,7 +432,7 @@ pub const Lane = struct {
         }
     };
 
-    /// Asserts what always holds between two rounds.
+    /// Asserts relations that hold between two rounds.
     pub fn invariants(lane: *const Lane) void {
         lane.session().invariants();
         lane.out().queue.invariants();
@@ -438,7 +440,7 @@ pub const Lane = struct {
             assert(exchange.lane == lane);
             exchange.invariants();
         }
-        // The kernel has said that it will take more, or a turn is over.
+        // Output counts as blocked only while some is left.
         if (lane.out().state == .blocked) assert(!lane.isFlushed());
         if (lane.isStream()) {
             Stream.of(lane).invariants();
@@ -451,8 +453,7 @@ pub const Lane = struct {
 
 const testing = std.testing;
 
-/// Answers a request that was read, in two pieces of content; the bytes that the transport has to
-/// send.
+/// Answers a request in two pieces of content, and returns the bytes that the transport has to send.
 fn answer(transport: *Transport, lane: *Lane, pool: *Pool) ![]const u8 {
     var exchange: Exchange = .{ .ticket = .none, .lane = lane, .active_at = 0 };
     lane.phase = .{ .exchange = &exchange };
@@ -514,7 +515,7 @@ test "a lane answers requests over plain memory: its own, and that of a stream" 
     stream.init(.none, &transport, 1, 0);
     multiplex.add(&stream);
     session.own(1, 1);
-    // The head leaves with the first content, more of that waits to be framed.
+    // The head is queued with the first piece of content; the next piece waits to be framed.
     const sent = try answer(&transport, &stream.lane, &pool);
     try testing.expectEqual(1, sent[3]); // HEADERS
     try testing.expectStringEndsWith(sent, "h");

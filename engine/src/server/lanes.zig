@@ -1,10 +1,10 @@
-//! All lanes of a worker: those of its transports and those of its streams.
+//! All lanes of a worker, of transports and of streams.
 const Lane = @import("lane.zig").Lane;
 const slab = @import("slab.zig");
 const Stream = @import("stream.zig").Stream;
 const Transport = @import("transport.zig").Transport;
 
-/// Goes over the lanes of transports, then over those of streams. Either may go on the way.
+/// An iterator over the lanes of transports, then over those of streams. Lanes may end meanwhile.
 pub const Lanes = struct {
     transports: slab.Slab(Transport).Iterator,
     open_streams: slab.Slab(Stream).Iterator,

@@ -1,5 +1,5 @@
-//! A place where connections come in, as a worker knows it.
-//! Does not know: how it is listened to.
+//! A worker's view of a place where connections come in.
+//! Does not know: how connections are accepted.
 const std = @import("std");
 const io = @import("io");
 const tls = @import("tls");
@@ -8,19 +8,19 @@ const Networks = @import("networks.zig").Networks;
 
 /// A place where connections come in.
 pub const Listener = struct {
-    /// The io's number for the listener; null if the worker does not accept there.
+    /// The io's number for the listener; null: the worker does not accept there.
     id: ?u32,
     address: io.Address,
     /// The TLS context of the listener's connections.
     tls: ?*tls.Context = null,
-    /// The proxies that bring connections, with a header before them.
+    /// Proxies whose connections begin with a header of the PROXY protocol; null: none.
     proxies: ?Networks = null,
-    /// The path of a Unix socket, "@name" for an abstract one; empty for the others.
+    /// The path of a Unix socket, "@name" for an abstract one; empty for other addresses.
     path: io.Address.Unix = .{ .buffer = undefined, .length = 0 },
-    /// The address that the latest connection has come to.
+    /// The local address of the latest connection.
     latest: ?*LocalAddress = null,
 
-    /// A listener with that name and address.
+    /// Creates a listener; the path of a Unix socket is taken from `address`.
     pub fn at(id: ?u32, address: io.Address) Listener {
         var listener: Listener = .{ .id = id, .address = address };
         if (address == .unix) listener.path = address.unix;

@@ -3,21 +3,22 @@
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// An owner's mark for lent bytes. It lies in the owner's memory, and is the engine's until it comes back.
+/// An owner's record of lent bytes. It lies in the owner's memory, which may not use it until the loan comes
+/// back.
 pub const Loan = extern struct { next: ?*Loan = null };
 
 /// Bytes that several connections may send at a time. Their owner keeps them unchanged, and is told when a
-/// connection has no more use for them.
+/// connection no longer needs them.
 pub const Held = struct {
     bytes: []const u8,
     holder: *anyopaque,
-    /// The owner bounds the memory, however many connections send it: no connection is charged.
+    /// The owner bounds the memory of the bytes, so they count for no connection.
     is_shared: bool = false,
-    /// Called once for each use, by the worker's thread, in the midst of its work: the function returns
-    /// nothing, and asks nothing of the server.
+    /// Called once for each use by the worker's thread, in the midst of its work, so the function may not
+    /// call the server.
     release: *const fn (holder: *anyopaque) void,
 
-    /// Bytes that stay as they are for as long as the server runs.
+    /// Bytes that are unchanged for as long as the server runs.
     pub fn constant(bytes: []const u8) Held {
         const nobody = struct {
             fn release(_: *anyopaque) void {}
@@ -28,42 +29,42 @@ pub const Held = struct {
 
 /// The loans of a worker.
 pub const Loans = struct {
-    /// Loans that came back and whose owners were not told yet, the last one first.
+    /// Loans that have come back and whose owners were not told yet, the last one first.
     returned: ?*Loan = null,
     /// Bytes of loans that have not come back.
     bytes: usize = 0,
-    /// Uses of bytes that several connections send, and that count for none of them (`Held.is_shared`).
+    /// Uses of shared bytes (`Held.is_shared`), which count for no connection.
     shared: usize = 0,
 
-    /// An owner lends bytes.
+    /// Counts bytes that are lent.
     pub fn begin(loans: *Loans, bytes: usize) void {
         loans.bytes += bytes;
     }
 
-    /// The bytes are their owner's again, who will be told.
+    /// Ends a loan; its owner will be told.
     pub fn end(loans: *Loans, loan: *Loan, bytes: usize) void {
         loans.cancel(bytes);
         loans.decline(loan);
     }
 
-    /// Like `end`, for an owner that needs no notice.
+    /// Ends a loan whose owner needs no notice.
     pub fn cancel(loans: *Loans, bytes: usize) void {
         assert(bytes <= loans.bytes);
         loans.bytes -= bytes;
     }
 
-    /// The loan is not needed, because the bytes were copied.
+    /// Gives back a loan that was not used, because the bytes were copied.
     pub fn decline(loans: *Loans, loan: *Loan) void {
         loan.next = loans.returned;
         loans.returned = loan;
     }
 
-    /// Whether several connections may wait for the same bytes.
+    /// Whether any bytes are lent, so that several connections may send the same bytes.
     pub fn any(loans: *const Loans) bool {
         return loans.bytes > 0 or loans.shared > 0;
     }
 
-    /// Bytes are used once more, or no more.
+    /// Counts another use of held bytes; `unuse` ends it.
     pub fn use(loans: *Loans, held: *const Held) void {
         if (held.is_shared) loans.shared += 1 else loans.begin(held.bytes.len);
     }
@@ -74,7 +75,7 @@ pub const Loans = struct {
         loans.shared -= 1;
     }
 
-    /// All that have come back since the last call, linked by `next`.
+    /// Takes all loans that have come back since the last call, linked by `next`.
     pub fn take(loans: *Loans) ?*Loan {
         defer loans.returned = null;
         return loans.returned;

@@ -1,17 +1,17 @@
-//! The address that a peer has connected to. Nearly all connections of a listener have the same one, and
+//! The local address of a connection. Nearly all connections of a listener have the same local address, and
 //! share it.
 const std = @import("std");
 const assert = std.debug.assert;
 const AddressText = @import("address_text.zig").AddressText;
 
-/// A numeric address and a port, with the number of those that refer to it.
+/// A numeric address and a port, with the number of their users.
 pub const LocalAddress = struct {
     text: AddressText,
     port: u16,
     users: u32 = 1,
 
-    /// For one user, who takes leave of it. `latest` holds the address of the connection before, or will: it
-    /// is a user, too. On an error nothing has changed.
+    /// Returns the address for a new user, who ends its use with `leave`. `latest` has the address of the
+    /// latest connection, and counts as a user. On an error nothing has changed.
     pub fn share(
         latest: *?*LocalAddress,
         gpa: std.mem.Allocator,
@@ -40,7 +40,7 @@ pub const LocalAddress = struct {
         return address;
     }
 
-    /// A user needs the address no longer. The last one frees it.
+    /// Ends a user's use of the address. The last user frees it.
     pub fn leave(user: *?*LocalAddress, gpa: std.mem.Allocator) void {
         const address = user.* orelse return;
         assert(address.users > 0);

@@ -1,16 +1,16 @@
-//! Whether the process holds more memory than it may, by how much, and when to ask again. What counts is the
-//! process, not what the engine can count of itself: most of a body that an application collects is the
-//! application's. Does not know: connections, and how memory is given back.
+//! Whether the process holds more memory than it may, by how much, and when to measure again. The size of the
+//! process counts, because most of a body that an application collects is the application's memory. Does not
+//! know: connections, and how memory is given back.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
 const Config = @import("config.zig").Config;
 
-/// The workers of this process: each of them sheds its part of the memory beyond the limit.
+/// The number of workers in this process with a limit: each frees its part of the memory beyond the limit.
 var workers: std.atomic.Value(u32) = .init(0);
 
-/// Temporary files on a file system that keeps them in memory, in bytes: no process has them, and they take
-/// its memory all the same.
+/// Bytes of temporary files on a file system that keeps files in memory: they belong to no process, but take
+/// the machine's memory.
 var files: std.atomic.Value(u64) = .init(0);
 
 /// Counts `bytes` more of a temporary file that is kept in memory.
@@ -18,60 +18,62 @@ pub fn noteFiles(bytes: u64) void {
     _ = files.fetchAdd(bytes, .monotonic);
 }
 
-/// Takes `bytes` of temporary files out of the count again.
+/// Takes `bytes` of temporary files out of the count.
 pub fn forgetFiles(bytes: u64) void {
     assert(files.load(.monotonic) >= bytes);
     _ = files.fetchSub(bytes, .monotonic);
 }
 
-/// A worker's view of its process's memory.
+/// A worker's view of the memory of its process.
 pub const Memory = struct {
-    /// The limit in force, in bytes of physical memory; `none`: no limit.
+    /// The largest physical memory of the process in bytes; `none`: no limit.
     resident_max: u64 = none,
-    /// Like `resident_max`, for address space (RLIMIT_AS), where malloc fails.
+    /// The largest address space of the process in bytes, below RLIMIT_AS, at which malloc fails.
     address_max: u64 = none,
-    /// Asks the system; tests have answers of their own.
+    /// The function that asks the system; tests have their own.
     gauge: *const fn () ?io.memory.Usage = io.memory.usage,
     heap: *const fn () ?io.memory.Heap = io.memory.heap,
-    /// Physical memory and mappings beside the heap, when the worker was made.
+    /// Physical memory and mappings beside the heap, when the worker began.
     base: Beside = .{},
-    /// Bytes that were received since the last look.
+    /// Bytes that were received since the last measurement.
     received: u64 = 0,
-    /// Bytes that were queued for peers at the last look.
+    /// Bytes that were queued for peers at the last measurement.
     queued: u64 = 0,
-    /// A look is due after this number of bytes, or at that time.
+    /// The next measurement is due after `step` further bytes, or at `look_at`.
     step: u64 = none,
     look_at: u64 = none,
-    /// Was shed, and may not be free yet: the host has it, and is told when the round is over.
+    /// Bytes that were taken from requests and that the host may still hold, until it is told after the
+    /// round.
     pending: u64 = 0,
     pending_rounds: u8 = 0,
-    /// The limit is reached and there is nothing left to shed: nothing new is let in.
+    /// The limit is reached and nothing is left to take, so nothing new is accepted.
     full: bool = false,
-    /// Requests that end now are given up for want of memory.
+    /// Requests that end now are ended because memory is short.
     sheds: bool = false,
-    /// The worker counts among `workers`.
+    /// The worker counts in `workers`.
     counts: bool = false,
 
     pub const none = std.math.maxInt(u64);
     const Beside = struct { resident: u64 = 0, address_space: u64 = 0 };
 
     const interval_ms = @import("config.zig").worker_limits.memory_interval_ms;
-    /// The least that is received or queued between two looks, which cost some microseconds, and up to a
-    /// millisecond at the limit: part of a limit.
+    /// The least number of bytes between two measurements, as a part of the limit. A measurement costs some
+    /// microseconds, and up to a millisecond at the limit.
     const part_of_step = 64;
-    /// Bytes of memory that a received byte may cost at once: an application that decodes it takes many times
-    /// its size.
+    /// Memory that a received byte may cost at once: an application that decodes bytes takes many times their
+    /// size.
     const cost_factor = 16;
-    /// Part of a limit that connections may hold even when the rest of the process takes all: or a large
-    /// application, whose memory nobody can shed, would refuse everybody.
+    /// The part of a limit that connections may hold even if the rest of the process takes all of it: without
+    /// it, a large application would keep all requests out.
     const part_of_connections = 8;
-    /// Part of a limit that free memory of the heap is worth: half of what is left between three quarters and
-    /// the whole.
+    /// The part of a limit that free memory of the heap may be worth: half of the memory between three
+    /// quarters of the system's limit and all of it.
     const part_of_credit = 6;
-    /// Part of a limit by which shedding goes below it, so that it is not reached again at once.
+    /// The part of a limit by which memory goes below the limit, so that the limit is not reached again at
+    /// once.
     const part_of_room = 16;
 
-    /// Counts another worker of this process, if it has a limit.
+    /// Counts a worker of this process, if it has a limit.
     pub fn join(memory: *Memory, config: *const Config) void {
         memory.counts = config.memory_bytes_max != 0;
         if (memory.counts) _ = workers.fetchAdd(1, .monotonic);
@@ -79,13 +81,13 @@ pub const Memory = struct {
         memory.rebase();
     }
 
-    /// Takes the worker out of that count.
+    /// Ends the count of a worker.
     pub fn leave(memory: *Memory) void {
         assert(!memory.counts or workers.load(.monotonic) > 0);
         if (memory.counts) _ = workers.fetchSub(1, .monotonic);
     }
 
-    /// Takes the limits from the configuration, or from the system: three quarters of what that allows.
+    /// Takes the limits from the configuration, or three quarters of those of the system.
     pub fn set(memory: *Memory, config: *const Config, system: io.memory.Limits) void {
         const wanted = config.memory_bytes_max;
         memory.resident_max = if (wanted > 0)
@@ -120,7 +122,7 @@ pub const Memory = struct {
         return memory.leastMax() == none;
     }
 
-    /// The smaller of the two limits; 0: none.
+    /// The smaller of the two limits in bytes; 0: there is no limit.
     pub fn limit(memory: *const Memory) u64 {
         return if (memory.isOff()) 0 else memory.leastMax();
     }
@@ -129,7 +131,7 @@ pub const Memory = struct {
         return @min(memory.resident_max, memory.address_max);
     }
 
-    /// A round begins.
+    /// Begins a round, after which hosts have freed memory of ended requests.
     pub fn beginRound(memory: *Memory) void {
         if (memory.pending_rounds == 0) return;
         memory.pending_rounds -= 1;
@@ -137,35 +139,35 @@ pub const Memory = struct {
         memory.invariants();
     }
 
-    /// Whether to look. `queued`: bytes that are queued for peers now, at most (a string that is lent to
-    /// several counts for each).
+    /// Whether a measurement is due. `queued`: bytes that are queued for peers now, at most (a string that is
+    /// lent to several connections counts for each).
     pub fn isDue(memory: *const Memory, queued: u64, now: u64) bool {
         return memory.received +| (queued -| memory.queued) >= memory.step or now >= memory.look_at;
     }
 
-    /// The result of a look.
+    /// The result of a measurement that has found too much memory in use.
     pub const Finding = struct {
-        /// In use of the limit that is nearer, or further exceeded.
+        /// Bytes in use, of the limit that is nearer or exceeded by more.
         used: u64,
         max: u64,
-        /// Bytes that this worker has to shed: its part of the excess over the limit, and some room.
+        /// Bytes that this worker must free: its part of the excess, and some more.
         goal: u64,
     };
 
-    /// Whether the bytes that were queued since the last look call for another look before hosts are handed
-    /// more.
+    /// Whether so many bytes were queued since the last measurement that another one is due before hosts get
+    /// more input.
     pub fn hasGrown(memory: *const Memory, queued: u64) bool {
         return queued -| memory.queued >= memory.step;
     }
 
-    /// Measures, and says when to look again. Null: there is enough memory. `counted`: the bytes that the
-    /// engine holds, where the system does not tell. `queued` as in `isDue`.
+    /// Measures memory and sets the time of the next measurement. Null: there is enough memory. `counted`:
+    /// bytes that the engine itself holds, for systems without figures. `queued`: see `isDue`.
     pub fn look(memory: *Memory, counted: u64, queued: u64, now: u64) ?Finding {
         assert(!memory.isOff());
         const usage = memory.gauge() orelse io.memory.Usage{ .resident = counted, .address_space = counted };
         const in_files = files.load(.monotonic);
         var worst = memory.compare(usage.resident + in_files, usage.address_space);
-        // Only then: to ask the heap takes longer.
+        // The heap is asked only beyond the limit, because that takes longer.
         if (worst.used > worst.max) if (memory.heap()) |heap| {
             worst = memory.compare(
                 memory.residentOf(usage, heap) + in_files,
@@ -183,16 +185,16 @@ pub const Memory = struct {
         return worst;
     }
 
-    /// Memory that the heap keeps free is resident, but not in use. All that was mapped beside the heap since
-    /// the beginning counts.
+    /// Resident memory without most of the heap's free memory. All memory that was mapped beside the heap
+    /// since the worker began counts as in use.
     fn residentOf(memory: *const Memory, usage: io.memory.Usage, heap: io.memory.Heap) u64 {
         const mapped = (usage.address_space -| heap.held) -| memory.base.address_space;
         const in_use = memory.base.resident + mapped + (heap.held -| heap.free);
         return usage.resident - creditOf(usage.resident -| in_use, memory.resident_max);
     }
 
-    /// As how much less free memory of the heap counts: not all of it, because much of it is too small for
-    /// what is wanted next.
+    /// The bytes by which free memory of the heap reduces the memory in use: not all of it, because many free
+    /// pieces are too small for later allocations.
     fn creditOf(free: u64, max: u64) u64 {
         assert(max > 0);
         return @min(free, max / part_of_credit);
@@ -208,8 +210,8 @@ pub const Memory = struct {
         return @as(i128, finding.max) - finding.used;
     }
 
-    /// Notes a shed request: the host holds `pending` bytes of it until it is told. `queued`: the bytes that
-    /// are left, as in `isDue`.
+    /// Notes an ended request, of which the host holds `pending` bytes until it is told. `queued`: the bytes
+    /// that are still queued, as in `isDue`.
     pub fn noteShed(memory: *Memory, pending: u64, queued: u64) void {
         memory.pending += pending;
         memory.pending_rounds = 2;
@@ -217,13 +219,12 @@ pub const Memory = struct {
         memory.invariants();
     }
 
-    /// Asserts what always holds.
     pub fn invariants(memory: *const Memory) void {
         assert(memory.pending == 0 or memory.pending_rounds > 0);
         assert(!memory.isOff() or (memory.step == none and memory.look_at == none));
     }
 
-    /// Bytes that this worker's connections may hold, however much the rest of the process takes.
+    /// Bytes that this worker's connections may hold, however much the rest of the process holds.
     pub fn allowance(finding: Finding) u64 {
         return finding.max / part_of_connections / @max(workers.load(.monotonic), 1);
     }
@@ -277,7 +278,7 @@ test "a look is due after a while, or after so much that memory might run out" {
     try testing.expect(!memory.isDue(0, 2));
     memory.received += 1;
     try testing.expect(memory.isDue(0, 2));
-    // On systems that tell no figure, only the engine's own count is known.
+    // Some systems tell no figures, so only the engine's own count is known.
     Fake.usage = null;
     try testing.expectEqual(null, memory.look(100 * mib, 0, 2));
     try testing.expectEqual(101 * mib, memory.look(101 * mib, 0, 2).?.used);
@@ -300,10 +301,10 @@ test "memory that the heap keeps free is not in use; shed memory counts as free 
     // 7 MiB are mapped beside the heap since.
     Fake.heap = .{ .held = 88 * mib, .free = 8 * mib };
     try testing.expectEqual(107 * mib, memory.look(0, 0, 0).?.used);
-    // Pages that the heap has given back are not resident: what is, is the most that can be in use.
+    // The heap has given pages back: memory in use cannot be more than resident memory.
     Fake.usage.?.resident = 99 * mib;
     try testing.expectEqual(null, memory.look(0, 0, 0));
-    // Much is free, and much of that is of no use.
+    // Much of the heap is free, and only a part of that counts as free.
     Fake.usage = .{ .resident = 120 * mib, .address_space = 150 * mib };
     Fake.heap = .{ .held = 100 * mib, .free = 90 * mib };
     try testing.expectEqual(120 * mib - 100 * mib / 6, memory.look(0, 0, 0).?.used);

@@ -1,6 +1,6 @@
 //! The state of a transport that carries many streams: the session, memory for its streams while there are
-//! some, the list of their lanes, and the peer's next duty with its deadline. Does not know: sockets,
-//! exchanges, and the consequences of a deadline that has passed (worker/streams.zig).
+//! some, the list of their lanes, and the deadline of the peer's next duty. Does not know: sockets,
+//! exchanges, and what happens after a deadline (worker/streams.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const Multiplexed = @import("protocol").Multiplexed;
@@ -11,47 +11,47 @@ const Timer = @import("timer.zig").Timer;
 const Transport = @import("transport.zig").Transport;
 const rest_ms = @import("config.zig").worker_limits.stream_rest_ms;
 
-/// A transport's streams. Does not move: the lanes of the streams have pointers to its session.
+/// The streams of a transport. It does not move, because lanes of streams have pointers to its session.
 pub const Multiplex = struct {
     session: Multiplexed.Session,
-    /// The session's memory for streams; null: it rests.
+    /// The session's memory for streams; null: it has none at present.
     desk: ?*Desk = null,
-    /// The session's places for streams: those of the desk, or more.
+    /// The session's places for streams: those of the desk, or a longer list.
     places: []Multiplexed.Place = &.{},
-    /// The session's memory for fields of its peer.
+    /// The session's memory for header fields of its peer (HPACK).
     table: []u64 = &.{},
-    /// Streams that are open for the server: their responses have not been framed to their ends, or the
-    /// worker has not yet looked at that.
+    /// Streams that are open for the server: their responses were not framed to their ends, or the worker has
+    /// not noticed that they were.
     first: ?*Stream = null,
     last: ?*Stream = null,
     count: u32 = 0,
-    /// When the last stream has ended, while no stream is open.
+    /// The time at which the last stream ended, while no stream is open.
     idle_since: u64,
-    /// The peer's next duty, and since when it has it.
+    /// The peer's next duty; `debt_since` is the time at which it began.
     debt: Multiplexed.Debt = .opening,
     debt_since: u64,
-    /// Since when there have been streams whose responses are out and whose requests have yet to end; 0:
-    /// there is none. The time begins again when such streams have had theirs.
+    /// The time since which responses are complete whose requests have yet to end; 0: there are none. It
+    /// begins again when the time of such streams is over.
     lingering_since: u64 = 0,
-    /// A host waits until all queued output of its stream is with the kernel (`Exchange.flushing`).
+    /// A host waits until the kernel has all queued output of its stream (`Exchange.flushing`).
     flushing: bool = false,
     /// Framed content of all streams, in bytes.
     framed_bytes: u64 = 0,
-    /// The part of the session's tally that is counted already.
+    /// The part of the session's tally that the worker has counted.
     told: Multiplexed.Tally = .{ .resets_received = 0, .resets_sent = 0, .ending = null },
-    /// When the peer was asked to open no more streams; 0: never.
+    /// The time at which the peer was asked to open no more streams; 0: it was not asked.
     announced_at: u64 = 0,
 
     /// The memory of a session that has streams; a session without streams has none.
     pub const Desk = struct {
         sent_fields: Multiplexed.SentFields,
-        /// For the first streams; more come when they are asked for.
+        /// Places for the first streams.
         places: [4]Multiplexed.Place,
     };
     pub const Desks = Pages(Desk);
 
-    /// For a connection that has sent, or is about to send, what such connections begin with. `limits`,
-    /// `config` and `room` as in the session's init.
+    /// Creates the state of a connection that begins with HTTP/2's preface. `limits`, `config` and `room` are
+    /// those of the session's init.
     pub fn create(
         gpa: std.mem.Allocator,
         limits: *const @import("protocol").Limits,
@@ -68,7 +68,7 @@ pub const Multiplex = struct {
         return multiplex;
     }
 
-    /// Frees the multiplex, whose streams have all gone.
+    /// Frees the multiplex, which must have no streams.
     pub fn destroy(multiplex: *Multiplex, gpa: std.mem.Allocator, desks: *Desks) void {
         assert(multiplex.first == null);
         multiplex.clearDesk(gpa, desks);
@@ -88,14 +88,14 @@ pub const Multiplex = struct {
         return multiplex.places.len > @as(Desk, undefined).places.len;
     }
 
-    /// Bytes of memory that the multiplex takes.
+    /// The memory of the multiplex, in bytes.
     pub fn memoryBytes(multiplex: *const Multiplex) usize {
         const desk_bytes: usize = if (multiplex.desk == null) 0 else @sizeOf(Desk);
         const more = if (multiplex.hasMorePlaces()) std.mem.sliceAsBytes(multiplex.places).len else 0;
         return @sizeOf(Multiplex) + desk_bytes + more + std.mem.sliceAsBytes(multiplex.table).len;
     }
 
-    /// Makes room for more streams, if there may be more.
+    /// Makes room for more streams, up to the session's limit.
     pub fn grow(multiplex: *Multiplex, gpa: std.mem.Allocator, desks: *Desks) error{OutOfMemory}!void {
         const session = &multiplex.session;
         const most = session.config.streams_max;
@@ -115,25 +115,24 @@ pub const Multiplex = struct {
         multiplex.places = places;
     }
 
-    /// Whether there is memory that is not used in a pause. A frame that has begun to come may be about to
-    /// open a stream.
+    /// Whether there is memory that a pause does not need. A frame that has begun to come may open a stream.
     fn isAwake(multiplex: *const Multiplex) bool {
         return multiplex.desk != null and multiplex.count == 0 and multiplex.debt != .frame and
             multiplex.session.mayHandBack();
     }
 
-    /// Gives back what the session works with, in a pause.
+    /// Gives back the session's memory for streams, in a pause.
     pub fn rest(multiplex: *Multiplex, gpa: std.mem.Allocator, desks: *Desks) void {
         assert(multiplex.isAwake());
         multiplex.session.handBack();
         multiplex.clearDesk(gpa, desks);
     }
 
-    /// Memory for the session's fields comes in steps of this number of u64s: a browser's first page takes
-    /// one.
+    /// The step, in u64s, in which the session's memory for fields grows. A browser's first page takes one
+    /// step.
     const table_step = Multiplexed.table_units_max / 4;
 
-    /// Gives the session what its peer's fields take.
+    /// Gives the session memory for its peer's fields.
     pub fn growTable(multiplex: *Multiplex, gpa: std.mem.Allocator) error{OutOfMemory}!void {
         const wanted = std.mem.alignForwardAnyAlign(usize, multiplex.session.tableUnits(), table_step);
         const table = try gpa.alloc(u64, wanted);
@@ -142,7 +141,7 @@ pub const Multiplex = struct {
         multiplex.table = table;
     }
 
-    /// A stream is open.
+    /// Adds an open stream to the list.
     pub fn add(multiplex: *Multiplex, stream: *Stream) void {
         assert(stream.previous == null and stream.next == null);
         stream.previous = multiplex.last;
@@ -151,7 +150,7 @@ pub const Multiplex = struct {
         multiplex.count += 1;
     }
 
-    /// A stream is gone.
+    /// Removes a stream from the list.
     pub fn remove(multiplex: *Multiplex, stream: *Stream, now: u64) void {
         if (stream.previous) |one| one.next = stream.next else multiplex.first = stream.next;
         if (stream.next) |one| one.previous = stream.previous else multiplex.last = stream.previous;
@@ -161,7 +160,7 @@ pub const Multiplex = struct {
         if (multiplex.count == 0) multiplex.idle_since = now;
     }
 
-    /// Bytes have been read, `consumed` of them for good, and `unread` are left.
+    /// Notes that bytes were read: `consumed` of them are parsed, `unread` are left.
     pub fn noteReading(multiplex: *Multiplex, consumed: usize, unread: usize, now: u64) void {
         const debt = multiplex.session.owes(unread);
         const at_once = debt == .opening or debt == .acknowledgement;
@@ -170,7 +169,7 @@ pub const Multiplex = struct {
         if (!goes_on) multiplex.debt_since = now;
     }
 
-    /// Responses may have been framed to their ends, and requests read to theirs.
+    /// Notes responses that may have been framed to their ends, and requests that were read to theirs.
     pub fn noteLingering(multiplex: *Multiplex, now: u64) void {
         const lingers = multiplex.session.lingering > 0;
         if (lingers == (multiplex.lingering_since != 0)) return;
@@ -180,15 +179,15 @@ pub const Multiplex = struct {
 
     /// The event whose deadline comes first.
     pub const Due = enum {
-        /// No stream is open: the connection ends in order.
+        /// No stream is open: the connection is closed with GOAWAY.
         end,
-        /// No stream was open for a while: memory for streams may go.
+        /// No stream was open for a while: memory for streams is given back.
         rest,
-        /// The peer has not done its duty.
+        /// The peer has not done its duty in time.
         debt,
-        /// Streams whose responses are out have had their time to end their requests.
+        /// The time is over for requests of streams whose responses are complete.
         lingering,
-        /// The peer was asked to open no more streams, and has had time to see it.
+        /// The peer was asked to open no more streams, and has had time to read that.
         last_streams,
     };
 
@@ -211,9 +210,9 @@ pub const Multiplex = struct {
             first = earlier(first, .{ .at = at, .due = .last_streams });
         }
         switch (multiplex.debt) {
-            // The deadlines of the streams cover such a debt.
+            // Deadlines of streams cover this duty.
             .nothing, .content => {},
-            // A peer that is not read may have said so long ago.
+            // A peer that is not read may have done its duty already.
             .opening, .frame, .acknowledgement => if (transport.wantsReceive()) {
                 first = earlier(first, .{ .at = multiplex.debt_since + config.head_ms, .due = .debt });
             },
@@ -225,17 +224,17 @@ pub const Multiplex = struct {
         return if (other.at < one.at) other else one;
     }
 
-    /// The time at which the next deadline is due.
+    /// The time of the next deadline, in milliseconds.
     pub fn deadline(multiplex: *const Multiplex, transport: *const Transport, config: *const Config) u64 {
         return multiplex.next(transport, config).at;
     }
 
-    /// The event that is due first.
+    /// The event of the next deadline.
     pub fn due(multiplex: *const Multiplex, transport: *const Transport, config: *const Config) Due {
         return multiplex.next(transport, config).due;
     }
 
-    /// Asserts what always holds between two rounds.
+    /// Asserts relations that hold between two rounds.
     pub fn invariants(multiplex: *const Multiplex, transport: *const Transport) void {
         multiplex.session.invariants();
         var count: u32 = 0;
@@ -277,7 +276,7 @@ test "a connection of streams gives its memory back a while after the last one, 
         try testing.expect(multiplex.memoryBytes() > resting + 10 * @sizeOf(Multiplexed.Place));
         try testing.expectEqual(1000 + rest_ms, transport.deadline(&config));
         try testing.expectEqual(.rest, multiplex.due(&transport, &config));
-        // Half a frame may be that of a stream which has asked for its place.
+        // A part of a frame may belong to a stream whose place was requested.
         multiplex.session.reading = .{ .skip = 1 };
         try testing.expectEqual(61_000, transport.deadline(&config));
         multiplex.session.reading = .frame;
@@ -304,12 +303,12 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     var transport: Transport = undefined;
     transport.init(.none, .none, &limits, 1, 0, 0);
     transport.leaveServing(.{ .multiplexed = multiplex });
-    // The peer has not sent its preface and settings: a part of them does not help.
+    // The peer has not sent its preface and settings; a part of them does not extend the deadline.
     try testing.expectEqual(1100, transport.deadline(&config));
     multiplex.noteReading(10, 0, 1050);
     try testing.expectEqual(1100, transport.deadline(&config));
     try testing.expectEqual(.debt, multiplex.due(&transport, &config));
-    // Bytes that are not read may be there.
+    // Bytes that were not read may hold the peer's settings.
     transport.lane.yielded = true;
     try testing.expectEqual(1500, transport.deadline(&config));
     transport.lane.yielded = false;
@@ -320,7 +319,8 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     try testing.expectEqual(1230, transport.deadline(&config));
     try testing.expectEqual(.last_streams, multiplex.due(&transport, &config));
     multiplex.announced_at = 0;
-    // Requests whose responses are out have their time, too; less of it when the connection is to end.
+    // Requests whose responses are complete have a deadline, too; a shorter one when the connection is to
+    // end.
     multiplex.session.lingering = 1;
     multiplex.noteLingering(1300);
     multiplex.noteLingering(1400);

@@ -1,10 +1,10 @@
-//! Lists of networks: whom a server believes what they say about others.
-//! Does not know: what is said.
+//! Lists of networks whose peers a server trusts.
+//! Does not know: the statements of these peers.
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
 
-/// A list of networks, and whether peers on Unix sockets belong to it.
+/// A list of networks. Peers on Unix sockets can belong to it, too.
 pub const Networks = struct {
     gpa: std.mem.Allocator,
     items: []const Network = &.{},
@@ -15,10 +15,11 @@ pub const Networks = struct {
     /// A fault in the text of a list: `len` bytes from `at` on, and the reason.
     pub const Fault = struct { at: usize = 0, len: usize = 0, reason: [:0]const u8 = "" };
 
-    /// Why a list cannot be used.
+    /// Reasons why a list cannot be used.
     pub const ParseError = error{ OutOfMemory, BadNetwork };
 
-    /// Reads "10.0.0.0/8, 192.0.2.1, fd00::/8, unix". After BadNetwork `fault` tells which one and why.
+    /// Reads a list such as "10.0.0.0/8, 192.0.2.1, fd00::/8, unix". After BadNetwork `fault` has the bad
+    /// network and the reason.
     pub fn parse(gpa: std.mem.Allocator, text: []const u8, fault: *Fault) ParseError!Networks {
         var list: std.ArrayList(Network) = .empty;
         errdefer list.deinit(gpa);
@@ -63,7 +64,7 @@ pub const Networks = struct {
         return .{ .network = network };
     }
 
-    /// Whether an address belongs to one of them. An IPv4 address that came over an IPv6 socket
+    /// Whether an address belongs to a network of the list. An IPv4 address that came over an IPv6 socket
     /// ("::ffff:192.0.2.1") counts as IPv4.
     pub fn contains(networks: *const Networks, address: *const io.Address) bool {
         const bytes = switch (address.*) {
@@ -77,8 +78,7 @@ pub const Networks = struct {
         return false;
     }
 
-    /// IPv4 addresses live in ::ffff:0:0/96 here, as the kernel has it (RFC 4291, 2.5.5.2); so
-    /// "::/0" holds them, too.
+    /// IPv4 addresses as IPv6 addresses in ::ffff:0:0/96 (RFC 4291 section 2.5.5.2), so "::/0" contains them.
     fn mapped(bytes: [4]u8) [16]u8 {
         const prefix: [12]u8 = .{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
         return prefix ++ bytes;

@@ -7,26 +7,26 @@ const Held = @import("loan.zig").Held;
 const Loan = @import("loan.zig").Loan;
 const Pool = @import("pool.zig").Pool;
 
-/// A range of an open file; the outbox's user closes `fd` through `popFile`.
+/// A range of an open file. The outbox's user gets `fd` back from `popFile`, and closes it.
 pub const FileRange = struct {
     fd: i32,
     offset: u64,
     len: u64,
-    /// A range behind this one has the same descriptor, and closes it.
+    /// A range behind this one has the same descriptor, which is closed after that range.
     shares: bool = false,
     /// The file's storage may be slow: only bytes that are known to be in memory are read from it
     /// (worker/storage.zig).
     asks: bool = false,
-    /// A thread reads the next piece of it: it is at the front of its queue, and stays there.
+    /// A thread reads the next piece of the range, which stays at the front of its queue meanwhile.
     reading: bool = false,
-    /// The file's system does not tell which bytes are in memory.
+    /// The file's system does not tell whether bytes are in memory.
     is_dumb: bool = false,
-    /// The file's storage was slow: a thread closes the descriptor, too.
+    /// The file's storage was slow, so a thread also closes the descriptor.
     was_slow: bool = false,
-    /// The number of bytes from `offset` on that are at hand.
+    /// Bytes from `offset` on that are known to be in memory.
     ready: u32 = 0,
 
-    /// Moves the range's beginning: its first `len` bytes were read.
+    /// Drops the first `len` bytes of the range, which were read.
     pub fn advance(range: *FileRange, len: u64) void {
         assert(len <= range.len and !range.reading);
         range.offset += len;
@@ -39,30 +39,29 @@ const Node = struct {
     next: ?*Node,
     /// The whole buffer, this header included.
     buffer: Pool.Buffer,
-    /// Parts of this content are on their way in another outbox. The node follows them there, at the latest
-    /// when its rest will not be sent: an owner does not get its bytes back before all parts of them are
-    /// sent.
+    /// Another outbox has parts of this content. The node is moved there when its last part is moved, or when
+    /// its rest will not be sent, because the owner must not get its bytes back before all parts are sent.
     parted: bool = false,
     content: union(enum) {
         /// Unsent bytes are buffer[start..end].
         bytes: struct { start: u32, end: u32 },
         /// Unsent bytes are whole[start..end], which is a buffer of the pool, too.
         owned: struct { whole: Pool.Buffer, start: usize, end: usize },
-        /// All bytes, and how many were sent.
+        /// Bytes that their owner lends; the first `sent` of them were sent.
         lent: struct { bytes: []const u8, sent: usize, loan: *Loan },
-        /// Like `lent`, for bytes that their owner holds.
+        /// Like `lent`, for bytes with a holder.
         held: struct { body: Held, sent: usize },
-        /// Bytes of a block that comes later, and how many were sent.
+        /// A part of the bytes of a later block; the first `sent` of them were sent.
         part: struct { bytes: []const u8, sent: usize },
         file: FileRange,
     },
 
-    /// The file range of a node that has one.
+    /// The file range of a node that must have one.
     pub fn fileRange(node: *Node) *FileRange {
         return &node.content.file;
     }
 
-    /// The bytes that are not sent yet; null for a range of a file.
+    /// The unsent bytes; null: the node is a file range.
     pub fn unsent(node: *const Node) ?[]const u8 {
         return switch (node.content) {
             .bytes => |span| node.buffer[span.start..span.end],
@@ -74,7 +73,7 @@ const Node = struct {
         };
     }
 
-    /// The first `len` unsent bytes are done with; the node is no range of a file.
+    /// Drops the first `len` unsent bytes of a node that is no file range.
     fn advance(node: *Node, len: usize) void {
         switch (node.content) {
             .bytes => |*span| span.start += @intCast(len),
@@ -87,48 +86,48 @@ const Node = struct {
     }
 };
 
-/// Blocks of the pool in a list, some of which stand for bytes that lie elsewhere or for a range of a file.
+/// Output in order: blocks of the pool, some of which stand for bytes that lie elsewhere or for a file range.
 pub const Outbox = struct {
     first: ?*Node = null,
     last: ?*Node = null,
-    /// Bytes queued, those of file ranges not counted: they are not in memory.
+    /// Queued bytes in memory; file ranges do not count.
     bytes: usize = 0,
 
     const node_bytes = std.mem.alignForward(usize, @sizeOf(Node), Pool.alignment.toByteUnits());
-    /// A hello with its head fits into the smallest block; larger output takes up to 16 KiB a block: a slow
-    /// peer then holds little more memory than it has unread bytes, as a block goes back only when all of it
-    /// is sent.
+    /// The smallest block fits a short response with its head. Larger output takes blocks of at most 16 KiB:
+    /// a block goes back when all of it is sent, so a slow peer holds little more memory than it has unread
+    /// bytes.
     const block_min = 1024;
     const block_max = 16 * 1024;
-    /// Parts up to this size are copied by `move`, rather than keep two blocks for them.
+    /// The size up to which `move` copies bytes, because two blocks would cost more.
     const part_min = 2048;
 
-    /// Whether there is nothing to send.
+    /// Whether nothing is queued.
     pub fn isEmpty(outbox: *const Outbox) bool {
         return outbox.first == null;
     }
 
-    /// Whether a thread reads the next piece of a file, which everything behind it waits for.
+    /// Whether a thread reads the next piece of the file range at the front.
     pub fn isReading(outbox: *const Outbox) bool {
         const node = outbox.first orelse return false;
         return node.content == .file and node.content.file.reading;
     }
 
-    /// At least `len` contiguous bytes to write to; then `commit` what was used. The slice dies with the next
-    /// call on this outbox.
+    /// Returns at least `len` contiguous bytes to write to. `commit` adds those that were written. The slice
+    /// is valid until the next call on this outbox.
     pub fn reserve(outbox: *Outbox, pool: *Pool, len: usize) error{OutOfMemory}![]u8 {
         if (outbox.last != null and outbox.tailRoom() >= len) {
             const node = outbox.last.?;
             return node.buffer[node.content.bytes.end..];
         }
-        // Behind unsent output large blocks waste less of themselves at their ends, and a long queue
-        // is few system calls.
+        // Behind unsent output blocks are large: less of them is wasted at their ends, and a long queue needs
+        // few system calls.
         const smallest: usize = if (outbox.first == null) block_min else block_max;
         const node = try outbox.push(pool, @max(len + node_bytes, smallest));
         return node.buffer[node_bytes..];
     }
 
-    /// Makes the first `len` bytes of the last `reserve` part of the output.
+    /// Adds the first `len` bytes of the last `reserve` to the output.
     pub inline fn commit(outbox: *Outbox, len: usize) void {
         const span = &outbox.last.?.content.bytes;
         span.end += @intCast(len);
@@ -139,8 +138,8 @@ pub const Outbox = struct {
     /// Undoes a `reserve` that was not committed.
     pub fn cancel(outbox: *Outbox, pool: *Pool) void {
         const node = outbox.first orelse return;
-        // Behind other output an empty block goes when it is passed; alone it would make the outbox look
-        // full.
+        // Behind other output an empty block is freed when sending passes it. Alone it would make the outbox
+        // look full.
         if (node.next == null and node.content == .bytes and
             node.content.bytes.start == node.content.bytes.end)
         {
@@ -148,7 +147,7 @@ pub const Outbox = struct {
         }
     }
 
-    /// Copies a header and the bytes that follow it to the end: all of it, or nothing when memory runs out.
+    /// Copies a header and the bytes that follow it to the end. Without memory nothing is copied.
     pub fn append2(
         outbox: *Outbox,
         pool: *Pool,
@@ -158,8 +157,8 @@ pub const Outbox = struct {
         assert(header.len < block_min - node_bytes);
         const space = try outbox.reserve(pool, header.len);
         @memcpy(space[0..header.len], header);
-        // The header is committed before the rest, so that the rest goes behind it; it is taken back if the
-        // rest fails.
+        // The header is committed first, so that the bytes go behind it; it is removed again if the bytes
+        // find no memory.
         outbox.commit(header.len);
         errdefer {
             const node = outbox.last.?;
@@ -170,7 +169,7 @@ pub const Outbox = struct {
         try outbox.append(pool, bytes);
     }
 
-    /// Copies bytes to the end: all of them, or none when memory runs out.
+    /// Copies bytes to the end. Without memory nothing is copied.
     pub fn append(outbox: *Outbox, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
         const room = @min(outbox.tailRoom(), bytes.len);
         var chain: Outbox = .{};
@@ -191,7 +190,7 @@ pub const Outbox = struct {
         outbox.take(&chain);
     }
 
-    /// Links all of `other`, whose blocks come from the same pool, behind the end; `other` is empty
+    /// Links all blocks of `other`, which come from the same pool, behind the end. `other` is empty
     /// afterwards.
     pub fn take(outbox: *Outbox, other: *Outbox) void {
         const first = other.first orelse return;
@@ -201,8 +200,8 @@ pub const Outbox = struct {
         other.* = .{};
     }
 
-    /// Queues bytes where they are, in a buffer of the pool, which is the outbox's from then on: it goes back
-    /// when they were sent, or will not be.
+    /// Queues bytes without a copy, in a buffer of the pool, which the outbox owns from then on. It goes back
+    /// to the pool when the bytes were sent or dropped.
     pub fn appendBuffer(
         outbox: *Outbox,
         pool: *Pool,
@@ -216,8 +215,7 @@ pub const Outbox = struct {
         outbox.bytes += bytes.len;
     }
 
-    /// Queues bytes that stay where they are: their owner gets the loan back when they were
-    /// sent, or will not be.
+    /// Queues bytes without a copy. Their owner gets the loan back when they were sent or dropped.
     pub fn lend(outbox: *Outbox, pool: *Pool, bytes: []const u8, loan: *Loan) error{OutOfMemory}!void {
         const node = try outbox.push(pool, node_bytes);
         node.content = .{ .lent = .{ .bytes = bytes, .sent = 0, .loan = loan } };
@@ -225,7 +223,7 @@ pub const Outbox = struct {
         pool.loans.begin(bytes.len);
     }
 
-    /// Undoes a `lend` or a `hold` after which nothing was queued. Nobody is told: the owner knows.
+    /// Undoes a `lend` or a `hold` after an error. The owner is not told, because the caller knows.
     pub fn cancelLoan(outbox: *Outbox, pool: *Pool) void {
         const node = outbox.first.?;
         const len = node.unsent().?.len;
@@ -235,7 +233,7 @@ pub const Outbox = struct {
         outbox.pop(pool);
     }
 
-    /// Queues bytes that stay where they are, and are held until they were sent, or will not be.
+    /// Queues bytes without a copy, whose holder is told when they were sent or dropped.
     pub fn hold(outbox: *Outbox, pool: *Pool, body: Held) error{OutOfMemory}!void {
         const node = try outbox.push(pool, node_bytes);
         node.content = .{ .held = .{ .body = body, .sent = 0 } };
@@ -243,14 +241,14 @@ pub const Outbox = struct {
         pool.loans.use(&body);
     }
 
-    /// Queues a file range; the outbox's user owns the descriptor again once the range is at
-    /// the front and sent.
+    /// Queues a file range. The outbox's user gets the descriptor back from `popFile` when the range is at
+    /// the front and was sent.
     pub fn appendFile(outbox: *Outbox, pool: *Pool, range: FileRange) error{OutOfMemory}!void {
         const node = try outbox.push(pool, node_bytes);
         node.content = .{ .file = range };
     }
 
-    /// Whether the first `len` bytes, of which there are as many, lie in memory.
+    /// Whether no file range is among the first `len` bytes, which must be queued.
     pub fn isInMemory(outbox: *const Outbox, len: usize) bool {
         var left = len;
         var node = outbox.first;
@@ -258,9 +256,9 @@ pub const Outbox = struct {
         return true;
     }
 
-    /// Puts a header and the first `len` bytes of `from` at the end, where they lie as far as that is worth
-    /// it. They are in memory, in blocks of the same pool. Before the rest of `from` is dropped, `follow`
-    /// must be called. Without memory a part of them may have been moved.
+    /// Moves the first `len` bytes of `from` behind a header at the end; large parts are not copied. The
+    /// bytes are in memory, in blocks of the same pool. `follow` must be called before the rest of `from` is
+    /// dropped. After an error a part of the bytes may have been moved.
     pub fn move(
         outbox: *Outbox,
         pool: *Pool,
@@ -295,7 +293,7 @@ pub const Outbox = struct {
         }
     }
 
-    /// The rest of blocks whose parts are in `other` will not be sent: the blocks go with their parts.
+    /// Moves a block whose parts are in `other` there, because its rest will not be sent.
     pub fn follow(outbox: *Outbox, pool: *Pool, other: *Outbox) void {
         const node = outbox.first orelse return;
         if (!node.parted) return;
@@ -307,7 +305,7 @@ pub const Outbox = struct {
         if (other.first == node) other.pop(pool);
     }
 
-    /// Copies some bytes to the end, into no larger block than they need.
+    /// Copies a few bytes to the end, in a block that is no larger than they need.
     fn appendClose(outbox: *Outbox, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
         if (outbox.last == null or outbox.tailRoom() < bytes.len) {
             _ = try outbox.push(pool, node_bytes + bytes.len);
@@ -317,21 +315,22 @@ pub const Outbox = struct {
         outbox.commit(bytes.len);
     }
 
-    /// Takes the first block out of the list.
+    /// Removes the first block from the list.
     fn unlink(outbox: *Outbox) void {
         outbox.first = outbox.first.?.next;
         if (outbox.first == null) outbox.last = null;
     }
 
-    /// Puts a block at the end of the list.
+    /// Adds a block at the end of the list.
     fn link(outbox: *Outbox, node: *Node) void {
         node.next = null;
         if (outbox.last) |last| last.next = node else outbox.first = node;
         outbox.last = node;
     }
 
-    /// Copies the first `out.len` bytes, which are there, and removes them. `file`: a range of a file is in
-    /// the way, and this number of bytes before it were copied. `other` has got what was moved.
+    /// Copies the first `out.len` bytes, which must be queued, to `out` and removes them. `file`: a file
+    /// range is in the way, and this number of bytes before it were copied. `other`: the outbox with moved
+    /// parts.
     pub fn fill(outbox: *Outbox, pool: *Pool, out: []u8, other: *Outbox) union(enum) { done, file: usize } {
         var filled: usize = 0;
         while (filled < out.len) {
@@ -347,7 +346,7 @@ pub const Outbox = struct {
         return .done;
     }
 
-    /// All that is queued, if it is bytes in one block; null otherwise.
+    /// All queued bytes if they lie in one block; null: they do not, or nothing is queued.
     pub fn only(outbox: *const Outbox) ?[]const u8 {
         const node = outbox.first orelse return null;
         if (node.next != null) return null;
@@ -355,10 +354,11 @@ pub const Outbox = struct {
         return if (bytes.len > 0) bytes else null;
     }
 
-    /// The output that is sent next.
+    /// The kind of output that is sent next.
     pub const Front = union(enum) { nothing, bytes: usize, file: *FileRange };
 
-    /// Fills `slices` with the bytes up to the next file range, or tells that a file range is next.
+    /// Fills `slices` with the bytes before the next file range. A file range at the front is returned
+    /// instead.
     pub fn front(outbox: *Outbox, slices: [][]const u8) Front {
         var count: usize = 0;
         var node = outbox.first;
@@ -375,12 +375,12 @@ pub const Outbox = struct {
         return if (count == 0) .nothing else .{ .bytes = count };
     }
 
-    /// Removes `len` bytes that were sent.
+    /// Removes the first `len` bytes, which were sent.
     pub fn consume(outbox: *Outbox, pool: *Pool, len: usize) void {
         var rest = len;
         assert(rest <= outbox.bytes);
         outbox.bytes -= rest;
-        // Nearly always one block is queued, and sent as a whole.
+        // Nearly always one block is queued, and all of it is sent.
         if (outbox.bytes == 0 and outbox.first == outbox.last and len > 0) return outbox.pop(pool);
         while (outbox.first) |node| {
             const bytes = node.unsent() orelse break;
@@ -393,7 +393,7 @@ pub const Outbox = struct {
         assert(rest == 0);
     }
 
-    /// Copies bytes to the front: what was read of the file there.
+    /// Copies bytes that were read from the file range at the front to a block before the range.
     pub fn prepend(outbox: *Outbox, pool: *Pool, bytes: []const u8) error{OutOfMemory}!void {
         const buffer = try pool.take(node_bytes + bytes.len);
         const node: *Node = @ptrCast(buffer.ptr);
@@ -409,16 +409,16 @@ pub const Outbox = struct {
         outbox.bytes += bytes.len;
     }
 
-    /// The borrowed bytes in the queue.
+    /// All lent and held bytes in the queue.
     pub fn lentParts(outbox: *const Outbox) Lent {
         return .{ .node = outbox.first };
     }
 
-    /// An iterator over the lent parts.
+    /// An iterator over lent and held bytes.
     pub const Lent = struct {
         node: ?*const Node,
 
-        /// A borrowed piece of bytes as a whole, and the number of its bytes that are unsent here.
+        /// Lent bytes as a whole, and the number of them that this outbox has not sent.
         pub const Part = struct {
             whole: []const u8,
             unsent: usize,
@@ -428,7 +428,7 @@ pub const Outbox = struct {
             }
         };
 
-        /// The next lent part; null: there is no other.
+        /// The next lent bytes; null: the iterator is at its end.
         pub fn next(it: *Lent) ?Part {
             while (it.node) |node| {
                 it.node = node.next;
@@ -442,7 +442,7 @@ pub const Outbox = struct {
         }
     };
 
-    /// Whether there are unsent bytes of a holder of which `isMeant` is true.
+    /// Whether held bytes for which `isMeant` returns true are queued.
     pub fn holdsAny(outbox: *const Outbox, isMeant: *const fn (held: *const Held) bool) bool {
         var node = outbox.first;
         while (node) |one| : (node = one.next) switch (one.content) {
@@ -452,7 +452,7 @@ pub const Outbox = struct {
         return false;
     }
 
-    /// Decides of all file ranges whether their storage may be slow.
+    /// Sets for all file ranges whether their storage may be slow.
     pub fn setAsking(outbox: *Outbox, asks: bool) void {
         var node = outbox.first;
         while (node) |one| : (node = one.next) if (one.content == .file) {
@@ -460,7 +460,7 @@ pub const Outbox = struct {
         };
     }
 
-    /// Whether the storage of a file range may be slow.
+    /// Whether a file range is queued whose storage may be slow.
     pub fn isAsking(outbox: *const Outbox) bool {
         var node = outbox.first;
         while (node) |one| : (node = one.next) {
@@ -469,7 +469,7 @@ pub const Outbox = struct {
         return false;
     }
 
-    /// Notes of all ranges of a file that it is slow.
+    /// Notes for all ranges of a file that its storage is slow.
     pub fn noteSlow(outbox: *Outbox, fd: i32) void {
         var node = outbox.first;
         while (node) |one| : (node = one.next) if (one.content == .file and one.content.file.fd == fd) {
@@ -477,15 +477,15 @@ pub const Outbox = struct {
         };
     }
 
-    /// Removes the file range at the front and gives it back, its descriptor to be closed; null: a range
-    /// behind it needs that.
+    /// Removes the file range at the front. The caller closes the descriptor of the returned range; null: a
+    /// later range has the same descriptor.
     pub fn popFile(outbox: *Outbox, pool: *Pool) ?FileRange {
         const range = outbox.first.?.content.file;
         outbox.pop(pool);
         return if (range.shares) null else range;
     }
 
-    /// Gives all blocks back, and all files to `closer.closeFile(FileRange)`.
+    /// Gives all blocks back, and passes file ranges to `closer.closeFile(FileRange)`.
     pub fn discard(outbox: *Outbox, pool: *Pool, closer: anytype) void {
         var slices: [1][]const u8 = undefined;
         while (true) switch (outbox.front(&slices)) {
@@ -496,7 +496,7 @@ pub const Outbox = struct {
         outbox.deinit(pool);
     }
 
-    /// Gives all blocks back. File ranges must be gone (`popFile`), or their descriptors leak.
+    /// Gives all blocks back. File ranges must have been removed by `popFile`, or their descriptors leak.
     pub fn deinit(outbox: *Outbox, pool: *Pool) void {
         while (outbox.first) |node| {
             assert(node.content != .file);
@@ -505,7 +505,6 @@ pub const Outbox = struct {
         outbox.* = .{};
     }
 
-    /// Asserts what always holds between calls.
     pub fn invariants(outbox: *const Outbox) void {
         assert((outbox.first == null) == (outbox.last == null));
         var bytes: usize = 0;
@@ -526,7 +525,7 @@ pub const Outbox = struct {
         };
     }
 
-    /// A block of at least `len` bytes, its header among them.
+    /// Adds a block of at least `bytes` bytes, with its header.
     fn push(outbox: *Outbox, pool: *Pool, bytes: usize) error{OutOfMemory}!*Node {
         const buffer = try pool.take(bytes);
         const node: *Node = @ptrCast(buffer.ptr);
@@ -692,7 +691,7 @@ test "content that is moved between outboxes lies where it was until it is sent"
             try testing.expectEqual(content.len - moved, from.bytes);
             if (random.random().boolean()) try drainTo(&outbox, &pool, &out, 1 + moved % 20_000);
         }
-        // The rest is dropped without being sent.
+        // The rest of `from` is dropped unsent.
         if (round % 2 == 0) {
             from.follow(&pool, &outbox);
             from.deinit(&pool);
@@ -740,12 +739,12 @@ test "large blocks and lent bytes are moved without a copy" {
     try testing.expectEqual(block, outbox.last.?);
     for (0..2) |_| try outbox.move(&pool, "2", &from, 20_000);
     var slices: [8][]const u8 = undefined;
-    // The second header has room behind the block.
+    // The second header fits behind the block.
     try testing.expectEqual(5, outbox.front(&slices).bytes);
     try testing.expectEqual(&content[0], &slices[2][0]);
     try testing.expectEqual(&content[20_000], &slices[4][0]);
     try testing.expect(from.isEmpty());
-    // The loan comes back behind its last part, not before.
+    // The loan comes back after its last part was sent, not before.
     outbox.consume(&pool, outbox.bytes - 1);
     try testing.expectEqual(null, pool.loans.take());
     outbox.consume(&pool, 1);
@@ -757,7 +756,7 @@ test "large blocks and lent bytes are moved without a copy" {
     try testing.expect(from.isInMemory(1) and !from.isInMemory(2));
     from.consume(&pool, 1);
     try testing.expectEqual(7, from.popFile(&pool).?.fd);
-    // The rest of a block goes with its parts, although it is copied as well.
+    // The unsent rest of a block is moved with its parts, although some of it is copied.
     try from.append(&pool, content[0..4_000]);
     try from.appendFile(&pool, .{ .fd = 7, .offset = 0, .len = 5 });
     try outbox.move(&pool, "3", &from, 3_000);

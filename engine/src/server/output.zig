@@ -1,15 +1,15 @@
-//! A place for output: bytes in order, and whether they leave. A transport's waits for the kernel, a stream's
-//! for windows and for its turn on the wire. Does not know: sockets, frames.
+//! A place for output: bytes in order, and whether they can be sent. A transport's output waits for the
+//! kernel, a stream's output for windows and for its turn. Does not know: sockets, frames.
 const Blockage = @import("blockage.zig").Blockage;
 const Outbox = @import("outbox.zig").Outbox;
 
-/// Queued output, and since when it does not leave.
+/// Queued output, and the time since which it is blocked.
 pub const Output = struct {
-    /// Queued output that is worth a system call before the round ends.
+    /// Queued bytes that are worth a system call before the round ends.
     pub const together_bytes = 16 * 1024;
 
     queue: Outbox = .{},
-    /// `blocked`: the kernel took less than it was given, and will say when there is room; or content of a
-    /// stream has waited since then.
+    /// `blocked`: the kernel took only a part of the output, and will report room; or content of a stream
+    /// waits for its window.
     state: union(enum) { open, blocked: Blockage } = .open,
 };

@@ -1,26 +1,26 @@
-//! Items of one kind in pages of their own: a page whose items are all given back goes back to the kernel, as
-//! no item of longer life lies between them. Does not know: the items.
+//! Items of one kind in pages that hold nothing else: a page goes back to the kernel when all its items were
+//! given back. Does not know: the items.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Bytes of a page, and its alignment: an item's page is found by the item's address.
+/// The size and alignment of a page in bytes. The page of an item is found from the item's address.
 const page_bytes = 32 * 1024;
 
-/// A set of `T` at stable addresses. `take` hands out uninitialised memory.
+/// A set of `T` at stable addresses. `take` returns uninitialised memory.
 pub fn Pages(comptime T: type) type {
     return struct {
         const Self = @This();
 
-        /// A place whose item was given back holds the next such place.
+        /// The place of an item that was given back holds a pointer to the next free place.
         const Link = struct { next: ?*Link };
 
         const Page = struct {
             /// Neighbours among the pages with room.
             previous: ?*Page = null,
             next: ?*Page = null,
-            /// Places of items that were given back, the last one first.
+            /// Free places whose items were given back, the last one first.
             free: ?*Link = null,
-            /// Places that were never taken lie behind these, untouched.
+            /// The number of places that were ever taken; the places behind them are untouched.
             begun: u32 = 0,
             used: u32 = 0,
             items: [item_count]T,
@@ -32,7 +32,7 @@ pub fn Pages(comptime T: type) type {
             }
         };
 
-        /// The allocator of pages, which are larger than what most allocators keep.
+        /// The allocator of pages. Most allocators keep only smaller memory for reuse.
         allocator: std.mem.Allocator,
         /// Pages with room.
         first: ?*Page = null,
@@ -48,7 +48,7 @@ pub fn Pages(comptime T: type) type {
             return .{ .allocator = allocator };
         }
 
-        /// All items have been given back.
+        /// Frees all pages. All items must have been given back.
         pub fn deinit(self: *Self) void {
             assert(self.count == 0);
             if (self.first) |page| {
@@ -73,7 +73,8 @@ pub fn Pages(comptime T: type) type {
             return &page.items[page.begun - 1];
         }
 
-        /// Takes an item back. One page stays when all are empty, for the next item.
+        /// Takes an item back and frees its page if that is empty. The only page with room stays for the next
+        /// item.
         pub fn give(self: *Self, item: *T) void {
             const page: *Page = .of(item);
             assert(page.used > 0 and self.count > 0);
@@ -103,7 +104,7 @@ pub fn Pages(comptime T: type) type {
 
         noinline fn grow(self: *Self) error{OutOfMemory}!void {
             @branchHint(.cold);
-            // Not `create`: in builds with checks it fills, and so touches, all of it.
+            // `create` would fill all of the page in builds with checks, and so touch it.
             const alignment: std.mem.Alignment = .fromByteUnits(page_bytes);
             const memory = self.allocator.rawAlloc(page_bytes, alignment, @returnAddress()) orelse
                 return error.OutOfMemory;
@@ -148,7 +149,7 @@ test "items keep their places and their pages, which go when they are empty" {
         try testing.expectEqual(held.items.len, pages.count);
     }
     for (held.items) |item| pages.give(item);
-    // All pages but one are gone: the allocator finds the others if they are not.
+    // All pages but one were freed; the test's allocator reports pages that were not.
     try testing.expect(pages.first.?.next == null and pages.first.?.used == 0);
 }
 

@@ -1,14 +1,13 @@
-//! The address of a peer as text, which a connection keeps for as long as it lives. Does not know: what an
-//! address is.
+//! The address of a peer as text, which its connection keeps. Does not know: the form of addresses.
 const std = @import("std");
 const assert = std.debug.assert;
 const AddressText = @import("address_text.zig").AddressText;
 
-/// A numeric address; empty for Unix sockets. Each idle connection has one, so a text that is longer than an
-/// IPv4 address can be lies in memory of its own.
+/// A numeric address; empty for Unix sockets. Each idle connection has one, so only IPv4 addresses fit it; a
+/// longer text lies in memory of its own.
 pub const PeerText = struct {
     len: u8 = 0,
-    /// The text with a NUL behind it, or the pointer to a longer one.
+    /// The text with a NUL behind it, or a pointer to a longer text.
     bytes: [short_max + 1]u8 = @splat(0),
 
     const short_max = "255.255.255.255".len;
@@ -17,7 +16,7 @@ pub const PeerText = struct {
         assert(@sizeOf(*AddressText) <= short_max + 1);
     }
 
-    /// Keeps a copy, in place of the text before. On an error there is none.
+    /// Replaces the text by a copy of `value`. On an error the text is empty.
     pub fn set(text: *PeerText, gpa: std.mem.Allocator, value: []const u8) error{OutOfMemory}!void {
         text.clear(gpa);
         if (value.len <= short_max) {
@@ -32,7 +31,7 @@ pub const PeerText = struct {
         }
     }
 
-    /// Gives the memory of a long text back.
+    /// Frees the memory of a long text, and empties the text.
     pub fn clear(text: *PeerText, gpa: std.mem.Allocator) void {
         if (text.longOne()) |long| gpa.destroy(long);
         text.* = .{};

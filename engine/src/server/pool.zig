@@ -1,6 +1,5 @@
-//! Buffers by power-of-two size, kept for reuse: after warm-up a worker takes and gives without
-//! touching the heap. What is kept beyond `keep_bytes_max` goes back to the heap, so that one burst
-//! does not hold memory for ever.
+//! Buffers whose sizes are powers of two, which are kept for reuse, so that a worker rarely uses the heap.
+//! Buffers beyond `keep_bytes_max` go back to the heap, so that one burst does not hold memory for ever.
 const std = @import("std");
 const builtin = @import("builtin");
 const assert = std.debug.assert;
@@ -9,7 +8,7 @@ const Loans = @import("loan.zig").Loans;
 /// Free lists of buffers, by size.
 pub const Pool = struct {
     gpa: std.mem.Allocator,
-    /// The allocator of buffers of `long_min` and more, in place of `gpa`. They go back to it at once.
+    /// The allocator of buffers with at least `long_min` bytes, which are not kept; null: `gpa`.
     long: ?std.mem.Allocator = null,
     free: [class_count]?*Link = @splat(null),
     kept_bytes: usize = 0,
@@ -18,10 +17,10 @@ pub const Pool = struct {
     /// Bytes that lie in no buffer, because their owner lends them.
     loans: Loans = .{},
 
-    /// The smallest and largest buffer that is kept; larger ones go to the heap and back.
+    /// The sizes of the smallest and the largest buffer that is kept; larger ones go back to the heap.
     pub const size_min = 512;
     pub const size_max = size_min << (class_count - 1);
-    /// The smallest buffer that is long.
+    /// The size from which buffers come from `long`.
     pub const long_min = 32 * 1024;
     const class_count = 12; // 512 B .. 1 MiB: a body that is gathered in memory
     const keep_bytes_max = @import("config.zig").worker_limits.pool_kept_bytes_max;
@@ -45,7 +44,7 @@ pub const Pool = struct {
         pool.* = undefined;
     }
 
-    /// A buffer of at least `bytes`; its length is what `give` wants back.
+    /// A buffer of at least `bytes`. `give` must get it back with its whole length.
     pub fn take(pool: *Pool, bytes: usize) error{OutOfMemory}!Buffer {
         if (bytes > size_max) return pool.allocate(bytes);
         const class = classOf(bytes);
@@ -59,8 +58,8 @@ pub const Pool = struct {
 
     noinline fn allocate(pool: *Pool, bytes: usize) error{OutOfMemory}!Buffer {
         @branchHint(.cold);
-        // Not `alignedAlloc`, nor `free` below: in optimised builds with checks they fill what they give and
-        // take, which costs as much as copying a large body once more.
+        // `alignedAlloc` and `free` fill memory in optimised builds with checks, which would cost as much as
+        // copying a large body.
         const memory = pool.sourceOf(bytes).rawAlloc(bytes, alignment, @returnAddress()) orelse
             return error.OutOfMemory;
         const buffer: Buffer = @alignCast(memory[0..bytes]);
@@ -74,11 +73,11 @@ pub const Pool = struct {
         return if (len >= long_min) pool.long orelse pool.gpa else pool.gpa;
     }
 
-    /// A buffer of at least `bytes` in place of a smaller one, whose first `kept` bytes it begins with. On an
-    /// error nothing has changed.
+    /// A buffer of at least `bytes` in place of a smaller one, with a copy of its first `kept` bytes. On an
+    /// error the smaller buffer is unchanged.
     pub fn grow(pool: *Pool, buffer: Buffer, kept: usize, bytes: usize) error{OutOfMemory}!Buffer {
         assert(bytes > buffer.len);
-        // Pages change their place without a copy, and nothing is held twice.
+        // The kernel can move pages without a copy, and then no bytes are in memory twice.
         const len = if (bytes > size_max) bytes else sizeOf(classOf(bytes));
         if (buffer.len > size_max or pool.isLong(buffer)) {
             if (pool.sourceOf(buffer.len).rawRemap(buffer, alignment, len, @returnAddress())) |memory| {
@@ -94,7 +93,7 @@ pub const Pool = struct {
         return larger;
     }
 
-    /// Takes a buffer back. Its whole length as `take` or `grow` returned it.
+    /// Takes a buffer back, with the length that `take` or `grow` returned.
     pub fn give(pool: *Pool, buffer: Buffer) void {
         assert(pool.taken_bytes >= buffer.len);
         pool.taken_bytes -= buffer.len;
@@ -108,7 +107,7 @@ pub const Pool = struct {
         pool.kept_bytes += buffer.len;
     }
 
-    /// A buffer that was taken is its holder's, who gives it back to the heap.
+    /// Ends the pool's count of a buffer, whose holder frees it with the allocator.
     pub fn forget(pool: *Pool, buffer: Buffer) void {
         assert(pool.taken_bytes >= buffer.len);
         pool.taken_bytes -= buffer.len;
@@ -124,18 +123,18 @@ pub const Pool = struct {
         return buffer.len >= long_min and pool.long != null;
     }
 
-    /// In builds for debugging, buffers are filled, so that reads of bytes that were never written, or
-    /// were given back, show.
+    /// Debug builds fill buffers, so that reads of bytes show which were never written or belong to a free
+    /// buffer.
     const fills = builtin.optimize == .debug;
 
-    /// Bytes in buffers, taken or kept.
+    /// The memory of all buffers, taken and kept, in bytes.
     pub fn memoryBytes(pool: *const Pool) usize {
         return pool.kept_bytes + pool.taken_bytes;
     }
 
     fn classOf(bytes: usize) u4 {
         if (bytes <= size_min) return 0;
-        // The next power of two: as many bits as the largest number below it has.
+        // The exponent of the next power of two: the number of bits of `bytes - 1`.
         return @intCast(@bitSizeOf(usize) - @clz(bytes - 1) - comptime std.math.log2_int(usize, size_min));
     }
 

@@ -1,43 +1,44 @@
-//! One side of a relay between a client and an application, which send each other whatever they like: how far
-//! it is. Does not know: sockets, and how bytes move (worker/relay.zig).
+//! One side of a relay between a client and an application, which exchange bytes of any protocol. Does not
+//! know: sockets, and how bytes move (worker/relay.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const Ticket = @import("slab.zig").Ticket;
 
-/// A transport of a relay; the relay has two.
+/// The relay's state in one of its two transports.
 pub const Relaying = struct {
     /// The transport that sends what this one receives.
     other: Ticket,
     flow: Flow,
 
-    /// The state of a relay in one word, because each idle connection pays for the largest phase.
+    /// The state of one side in one word, because each idle connection pays for the largest phase.
     const Flow = packed struct(u64) {
-        /// When a byte moved last, in either direction.
+        /// The time of the last byte in either direction, in milliseconds.
         active_at: u61,
-        /// The transport is not read, because the other one has to send its queue first.
+        /// This transport is not read, because the other one has too much queued output.
         full: bool = false,
-        /// The other one's peer has ended its sending side: ours ends when all is sent.
+        /// The peer of the other transport has ended its sending side. This transport's sending side ends
+        /// when its queue is empty.
         ending: enum(u2) { no, due, done } = .no,
     };
 
-    /// A relay begins.
+    /// Begins a relay with the transport `other`.
     pub fn begin(other: Ticket, now: u64) Relaying {
         assert(other != .none);
         return .{ .other = other, .flow = .{ .active_at = @intCast(now) } };
     }
 
-    /// A byte moved.
+    /// Notes that a byte moved.
     pub fn noteActivity(relaying: *Relaying, now: u64) void {
         assert(now >= relaying.flow.active_at);
         relaying.flow.active_at = @intCast(now);
     }
 
-    /// When a byte moved last, in either direction.
+    /// The time of the last byte in either direction, in milliseconds.
     pub fn activeAt(relaying: *const Relaying) u64 {
         return relaying.flow.active_at;
     }
 
-    /// The other transport has, or no longer has, more to send than it should.
+    /// Sets whether the other transport has too much queued output.
     pub fn setFull(relaying: *Relaying, full: bool) void {
         relaying.flow.full = full;
     }
@@ -47,14 +48,14 @@ pub const Relaying = struct {
         return relaying.flow.full;
     }
 
-    /// The other one's peer has ended its sending side. False: that is known.
+    /// Notes that the peer of the other transport has ended its sending side. False: that was known.
     pub fn beginEnding(relaying: *Relaying) bool {
         if (relaying.flow.ending != .no) return false;
         relaying.flow.ending = .due;
         return true;
     }
 
-    /// Whether this transport's sending side is to end now, once.
+    /// Whether this transport must end its sending side now. True is returned only once.
     pub fn endsNow(relaying: *Relaying, is_flushed: bool) bool {
         if (relaying.flow.ending != .due or !is_flushed) return false;
         relaying.flow.ending = .done;

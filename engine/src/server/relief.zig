@@ -1,27 +1,27 @@
-//! When memory is worth giving back to the system: some time after a burst of queued output is over. A heap
-//! keeps what was freed, in the hope that it is wanted again, and holes in it for ever. Giving pages back
-//! costs their clearing when they are wanted again, so it is done when much is free, and now and then only.
-//! Does not know: heaps, and the purpose of the memory.
+//! Decides when free memory is given back to the system: some time after a burst of queued output. A heap
+//! keeps freed memory in case it is needed again, and keeps holes in it. The kernel clears pages that are
+//! taken again, so memory is given back only when much is free, and only now and then. Does not know: heaps,
+//! and the purpose of the memory.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Watches how much memory is in use.
+/// A record of the bytes in use.
 pub const Relief = struct {
-    /// The most that was in use since memory was given back.
+    /// The most bytes in use since memory was given back.
     peak_bytes: usize = 0,
-    /// Bytes in use at the last look, and at the look before.
+    /// Bytes in use at the last look; `before_bytes` is the value of the look before.
     last_bytes: usize = 0,
     before_bytes: usize = 0,
-    /// When memory is given back; 0: there is no need.
+    /// The time at which memory is given back, in milliseconds; 0: it need not be given back.
     due_at: u64 = 0,
-    /// When memory was last given back.
+    /// The time at which memory was last given back, in milliseconds.
     done_at: u64 = 0,
 
     const worth_bytes = @import("config.zig").worker_limits.relief_worth_bytes;
     const delay_ms = @import("config.zig").worker_limits.relief_delay_ms;
     const interval_ms = @import("config.zig").worker_limits.relief_interval_ms;
 
-    /// `bytes` are in use now. True: it is time to give free memory back, and to call `end` or `postpone`.
+    /// Notes that `bytes` are in use. True: the caller gives free memory back, and calls `end` or `postpone`.
     pub fn look(relief: *Relief, bytes: usize, now: u64) bool {
         assert(relief.last_bytes <= relief.peak_bytes);
         relief.before_bytes = relief.last_bytes;
@@ -34,8 +34,8 @@ pub const Relief = struct {
         return now >= relief.due_at;
     }
 
-    /// Memory was given back. Owners have not yet freed strings that came back to them since the look before:
-    /// their memory is given back another time.
+    /// Notes that memory was given back. Strings that came back to their owners since the look before were
+    /// not freed yet; their memory is given back another time.
     pub fn end(relief: *Relief, now: u64) void {
         assert(relief.due_at != 0 and now >= relief.due_at);
         relief.peak_bytes = @max(relief.last_bytes, relief.before_bytes);
@@ -43,7 +43,7 @@ pub const Relief = struct {
         relief.done_at = now;
     }
 
-    /// The host asks for a later relief.
+    /// Gives memory back later, because the host asks for that.
     pub fn postpone(relief: *Relief, now: u64) void {
         assert(relief.due_at != 0);
         relief.due_at = now + delay_ms;
@@ -63,7 +63,7 @@ test "memory is given back once, after a burst" {
     try std.testing.expect(relief.look(5 * mib, 10_104));
     relief.end(10_104);
     try std.testing.expect(!relief.look(0, 10_105));
-    // The next burst ends within the same second.
+    // Another burst ends within a second of the first one.
     try std.testing.expect(!relief.look(100 * mib, 10_200));
     try std.testing.expect(!relief.look(0, 10_201));
     try std.testing.expect(!relief.look(0, 11_103));

@@ -1,16 +1,15 @@
-//! Bytes that are sent again and again at an interval: comments that keep a quiet event stream from looking
+//! Bytes that are sent again at an interval: comments that keep a quiet event stream from being taken for
 //! dead. Does not know: their meaning and their framing.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Bytes that are sent again and again at an interval.
 pub const Repeat = struct {
     interval_ms: u32,
     due_at: u64,
-    /// The length of the bytes, which lie behind this struct in the same piece of memory.
+    /// The length of the bytes, which lie behind this struct.
     len: usize,
 
-    /// A copy of `bytes`, due in `interval_ms` for the first time.
+    /// Copies the bytes; they are due in `interval_ms` for the first time.
     pub fn create(
         gpa: std.mem.Allocator,
         content: []const u8,
@@ -31,18 +30,17 @@ pub const Repeat = struct {
         gpa.free(memory[0 .. @sizeOf(Repeat) + repeat.len]);
     }
 
-    /// The bytes that are sent again and again.
     pub fn bytes(repeat: *const Repeat) []const u8 {
         const memory: [*]const u8 = @ptrCast(repeat);
         return memory[@sizeOf(Repeat)..][0..repeat.len];
     }
 
-    /// The response sends bytes of its own now, so the repeated ones wait another interval.
+    /// Restarts the interval, because the response sends bytes of its own.
     pub fn postpone(repeat: *Repeat, now: u64) void {
         repeat.due_at = now + repeat.interval_ms;
     }
 
-    /// The bytes are sent now: sets when they are due again.
+    /// Sets the next time, because the bytes are sent now.
     pub fn turn(repeat: *Repeat, now: u64) void {
         assert(now >= repeat.due_at);
         repeat.due_at = now + repeat.interval_ms;

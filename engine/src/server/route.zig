@@ -1,33 +1,33 @@
-//! The choice of a number for a request, by its path, name and upgrade: that of the first route that matches.
-//! A route is a value; to match one allocates nothing. The health path is no route: it is answered before
-//! there is an exchange, also for connections over the limit (worker/health.zig). Does not know: hosts,
-//! connections, what a path means to an application.
+//! Routes of requests: the first route that matches a request's path, host name and upgrade gives a number
+//! for it. A route is a value; matching allocates nothing. The health path is no route: the engine answers it
+//! before there is an exchange, also for connections over the limit (worker/health.zig). Does not know:
+//! hosts, connections, and the meaning of a path.
 const std = @import("std");
 const Head = @import("protocol").Head;
 
-/// Requests of one kind, and the host that answers them. A request has to meet all conditions of the route.
+/// A condition on requests, and a number for requests that meet all parts of it.
 pub const Route = struct {
-    /// A path and all paths below it: "/app" stands for /app, /app/ and /app/x, not for /apple; "/app/" does
-    /// not stand for /app. Compared with the path as applications see it, percent-encodings decoded and dot
-    /// segments as they are. Empty: every path.
+    /// A path and all paths below it: "/app" matches /app, /app/ and /app/x, but not /apple; "/app/" does not
+    /// match /app. It is compared with the path that applications see: percent-encodings decoded, dot
+    /// segments unchanged. Empty: every path matches.
     path: []const u8 = "",
-    /// The name or address that the request is for, without its port; letters in either case. Empty: every
-    /// one.
+    /// The host name or address of the request, without its port and without regard to case. Empty: every
+    /// name matches.
     host: []const u8 = "",
     upgrade: Upgrade = .any,
-    /// A number, whose meaning the maker of the route knows.
+    /// The number for requests that match; its meaning is the caller's.
     to: u8,
 
-    /// The upgrade that the request asks for.
+    /// The upgrade that a request must ask for.
     pub const Upgrade = enum {
         any,
-        /// A WebSocket, by a handshake that the engine has found right.
+        /// The request is a WebSocket handshake that the engine has found valid.
         websocket,
-        /// A response.
+        /// The request asks for a response and not for a WebSocket.
         none,
     };
 
-    /// Whether a request is of this kind. `is_handshake`: it asks for a WebSocket.
+    /// Whether a request meets all conditions. `is_handshake`: it asks for a WebSocket.
     pub fn matches(route: *const Route, head: *const Head, is_handshake: bool) bool {
         switch (route.upgrade) {
             .any => {},
@@ -39,13 +39,13 @@ pub const Route = struct {
     }
 };
 
-/// The host of a request: that of the first route that matches, or else the first one.
+/// The number of the first route that matches; 0: none matches.
 pub fn find(routes: []const Route, head: *const Head, is_handshake: bool) u8 {
     for (routes) |*route| if (route.matches(head, is_handshake)) return route.to;
     return 0;
 }
 
-/// Whether `path`, percent-encoded, is `prefix` or lies below it.
+/// Whether `path`, which is percent-encoded, is `prefix` or lies below it.
 fn isBelow(prefix: []const u8, path: []const u8) bool {
     var rest = path;
     for (prefix) |byte| {
@@ -54,7 +54,7 @@ fn isBelow(prefix: []const u8, path: []const u8) bool {
     return rest.len == 0 or prefix[prefix.len - 1] == '/' or take(&rest) == '/';
 }
 
-/// The next byte of a path whose encodings are well-formed, decoded.
+/// The next byte of a path, decoded. The path's encodings must be well-formed.
 fn take(rest: *[]const u8) u8 {
     const text = rest.*;
     const encoded = text[0] == '%';
@@ -62,8 +62,8 @@ fn take(rest: *[]const u8) u8 {
     return if (encoded) std.fmt.parseInt(u8, text[1..3], 16) catch unreachable else text[0];
 }
 
-/// The host of a well-formed authority, without its port and the dot at the end of an absolute name. Brackets
-/// are part of it.
+/// The host name of a well-formed authority, without its port and the dot at the end of an absolute name,
+/// with the brackets of an IPv6 address.
 fn name(authority: []const u8) []const u8 {
     const literal = std.mem.findScalar(u8, authority, ']');
     const end = if (literal) |at| at + 1 else std.mem.findScalar(u8, authority, ':') orelse authority.len;

@@ -9,7 +9,7 @@ const slab = @import("slab.zig");
 const types = @import("types.zig");
 const websocket = @import("websocket.zig");
 
-/// The loop of a thread over an io and a host.
+/// The event loop of a thread, generic over an io and a host.
 pub const Worker = @import("worker.zig").Worker;
 pub const Config = @import("config.zig").Config;
 pub const api_limits = @import("config.zig").api_limits;
@@ -65,14 +65,14 @@ pub const Slab = slab.Slab;
 pub const Ticket = slab.Ticket;
 pub const exchanges_max = slab.items_max;
 
-/// The mailbox by which other threads command a worker.
+/// The mailbox through which other threads send commands to a worker.
 pub const Inbox = inbox.Inbox;
 pub const Message = inbox.Message;
 pub const MessageQueue = inbox.Queue;
 pub const PostError = inbox.PostError;
 pub const attend = inbox.attend;
 
-/// An exchange after a successful upgrade.
+/// An exchange whose upgrade to WebSocket was accepted.
 pub const WebSocket = struct {
     pub const Kind = websocket.Kind;
     pub const Close = websocket.Close;
@@ -88,7 +88,7 @@ pub const AccessLogFormat = access_log.Format;
 pub const AccessLogOptions = access_log.Options;
 pub const Level = types.Level;
 pub const Stats = types.Stats;
-/// Records of what happens to exchanges.
+/// Records for `peregrine trace`.
 pub const trace = @import("trace.zig");
 /// A worker's counters, for other processes to read.
 pub const Counters = counters.Counters;

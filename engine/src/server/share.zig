@@ -1,9 +1,9 @@
-//! The bytes that each connection may send in one round of its worker's loop. A kernel that has megabytes of
-//! room for each of many connections would be filled for one after the other, and the next one waited for all
-//! of them. Does not know: the bytes, and when a connection goes on.
+//! The bytes that each connection may send in one round of its worker's loop. Without a limit, a kernel with
+//! megabytes of room for each connection would be filled for one after the other, and the last connection
+//! would wait for all. Does not know: the bytes, and when a connection goes on.
 const std = @import("std");
 
-/// The bytes that all connections together have sent in this round.
+/// The bytes that all connections together have sent in the present round.
 pub const Share = struct {
     round: u32 = 0,
     bytes: usize = 0,
@@ -11,21 +11,21 @@ pub const Share = struct {
     pub const free_bytes = @import("config.zig").worker_limits.round_free_bytes;
     pub const turn_bytes = @import("config.zig").worker_limits.round_turn_bytes;
 
-    /// The bytes that a connection has sent in a round.
+    /// The bytes that one connection has sent in round `round`.
     pub const Turn = struct { round: u32 = 0, bytes: u32 = 0 };
 
-    /// A round begins.
+    /// Begins a round.
     pub fn begin(share: *Share) void {
         share.* = .{ .round = share.round +% 1 };
     }
 
-    /// Bytes that a connection may send before the others have had their turn.
+    /// Bytes that a connection may send before other connections have their turn.
     pub fn left(share: *const Share, turn: *const Turn) usize {
         if (share.bytes < free_bytes) return std.math.maxInt(usize);
         return turn_bytes -| if (turn.round == share.round) turn.bytes else 0;
     }
 
-    /// A connection has sent bytes.
+    /// Counts bytes that a connection has sent.
     pub fn note(share: *Share, turn: *Turn, bytes: usize) void {
         share.bytes += bytes;
         const before = if (turn.round == share.round) turn.bytes else 0;

@@ -1,16 +1,16 @@
-//! The number of outputs that each lent string waits in: a string that many peers are sent is in memory once,
-//! so each of them holds a part of it. Does not know: peers.
+//! The number of outputs in which each lent string waits: a string is in memory once, so each of its
+//! receivers counts for a part of it. Does not know: peers.
 const std = @import("std");
 const Outbox = @import("outbox.zig").Outbox;
 
-/// A table of strings, made on demand. Takes no memory; a string that finds no place in it counts for each
-/// that sends it.
+/// A table of strings that is filled when it is needed. It allocates no memory; a string that finds no place
+/// counts as a whole for each receiver.
 pub const Shares = struct {
     strings: [places]String = @splat(.{}),
 
     const String = struct { address: usize = 0, readers: u32 = 0 };
     const places = 1024;
-    /// Places that a string may have, from the one that its address names.
+    /// Places that are tried for a string, from its address's place on.
     const tries = 8;
 
     /// Counts the strings of an outbox.
@@ -28,7 +28,7 @@ pub const Shares = struct {
         }
     }
 
-    /// The difference between the bytes that the strings of an outbox count for, and their unsent bytes.
+    /// The bytes for which the strings of an outbox count, less their unsent bytes.
     pub fn surcharge(shares: *const Shares, outbox: *const Outbox) i64 {
         var difference: i64 = 0;
         var lent = outbox.lentParts();

@@ -1,12 +1,11 @@
-//! Stable slots with generations: an item never moves, and a ticket of an item that was
-//! removed finds nothing.
-//! Grows by whole chunks, so that a busy worker stops allocating once it has seen its peak.
+//! Items at stable addresses with tickets: the ticket of an item that was removed finds nothing. A slab grows
+//! by whole chunks, so that a worker allocates nothing after its busiest time.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// 64-bit name of an item: slot, engine, kind and generation. 0 names nothing. A slot is taken again only
-/// after all others that are free, and 2^36 times before a name comes back: with the 64 slots of the smallest
-/// slab, 100,000 requests a second, after a year.
+/// The 64-bit name of an item: slot, engine, kind and generation. 0 is no name. All other free slots are used
+/// before a slot is used again, and a name comes back after 2^36 uses of its slot: at 100,000 requests a
+/// second with the smallest slab (64 slots), after a year.
 pub const Ticket = enum(u64) {
     none = 0,
     _,
@@ -14,10 +13,11 @@ pub const Ticket = enum(u64) {
     const slot_bits = 20;
     const engine_bits = 6;
     const kind_bits = 1;
-    /// Odd generations name items, even ones free slots.
+    /// Items have odd generations, free slots even ones.
     const one_generation = 1 << (slot_bits + engine_bits + kind_bits);
 
-    /// Tells two slabs apart whose tickets appear in the same places. All other slabs are `plain`.
+    /// The kind of a slab whose tickets appear in places with tickets of another slab. All other slabs are
+    /// `plain`.
     pub const Kind = enum(u1) {
         transport,
         stream,
@@ -30,12 +30,12 @@ pub const Ticket = enum(u64) {
         return @fromBackingInt(above << slot_bits | number);
     }
 
-    /// The kind of the slab that has made it.
+    /// The kind of the ticket's slab.
     pub fn kind(ticket: Ticket) Kind {
         return @fromBackingInt(@as(u1, @truncate(@backingInt(ticket) >> (slot_bits + engine_bits))));
     }
 
-    /// The slot's number, for tables beside the slab.
+    /// The number of the ticket's slot, for tables beside the slab.
     pub fn slot(ticket: Ticket) u32 {
         return @as(u20, @truncate(@backingInt(ticket)));
     }
@@ -52,17 +52,17 @@ pub const Ticket = enum(u64) {
 /// The most items of one slab.
 pub const items_max = 1 << Ticket.slot_bits;
 
-/// A growing set of `T` at stable addresses. `add` hands out uninitialised memory; the caller fills it.
+/// A growing set of `T` at stable addresses. `add` returns uninitialised memory, which the caller fills.
 pub fn Slab(comptime T: type) type {
     return struct {
         const Self = @This();
         const chunk_items = 64;
 
         const Slot = struct {
-            /// The item's; of a free slot, the one between its last item's and its next one's.
+            /// The ticket of the slot's item; a free slot has the ticket after its last item's.
             ticket: Ticket,
-            /// The item; in a free slot, its pointer to the next one. No union: with safety checks a union of
-            /// both has a tag, and each idle connection pays for it.
+            /// The item; a free slot has a pointer to the next free slot. A union of both would have a tag in
+            /// builds with safety checks, for which each idle connection would pay.
             place: [place_bytes]u8 align(place_align),
 
             const place_bytes = @max(@sizeOf(T), @sizeOf(?*Slot));
@@ -85,11 +85,11 @@ pub fn Slab(comptime T: type) type {
 
         gpa: std.mem.Allocator,
         chunks: std.ArrayList(*[chunk_items]Slot) = .empty,
-        /// Free slots, the one that waits longest first.
+        /// Free slots, in the order in which they became free.
         first_free: ?*Slot = null,
         last_free: ?*Slot = null,
         count: u32 = 0,
-        /// Part of each ticket: which of several engines it belongs to.
+        /// The number of the engine, which is part of each ticket.
         engine: u6 = 0,
         kind: Ticket.Kind,
 
@@ -103,7 +103,7 @@ pub fn Slab(comptime T: type) type {
             self.* = undefined;
         }
 
-        /// A fresh slot. Valid until `remove`.
+        /// Takes a slot for a new item. The item is valid until `remove`.
         pub inline fn add(self: *Self) error{OutOfMemory}!struct { ticket: Ticket, item: *T } {
             if (self.first_free == null) try self.grow();
             const slot = self.first_free.?;
@@ -113,13 +113,13 @@ pub fn Slab(comptime T: type) type {
             return .{ .ticket = slot.ticket, .item = slot.item() };
         }
 
-        /// The item, or null when the ticket is stale or never was.
+        /// The item of a ticket; null: the item was removed, or the ticket is none of this slab.
         pub fn get(self: *Self, ticket: Ticket) ?*T {
             const slot = self.slotOf(ticket) orelse return null;
             return slot.item();
         }
 
-        /// Gives an item's slot back; its ticket is stale from now on.
+        /// Removes an item, whose ticket finds nothing from now on.
         pub fn remove(self: *Self, item: *T) void {
             const slot: *Slot = .of(item);
             assert(slot.ticket.isOfItem());
@@ -131,12 +131,12 @@ pub fn Slab(comptime T: type) type {
             self.count -= 1;
         }
 
-        /// Walks the items in use. Removing the current item on the way is allowed.
+        /// An iterator over all items. Items may be removed on the way, the present one too.
         pub fn iterator(self: *Self) Iterator {
             return .{ .slab = self };
         }
 
-        /// Goes over all items. Adding and removing others meanwhile is fine.
+        /// An iterator over all items. Other items may be added and removed meanwhile.
         pub const Iterator = struct {
             slab: *Self,
             at: u32 = 0,
@@ -152,7 +152,7 @@ pub fn Slab(comptime T: type) type {
             }
         };
 
-        /// Bytes held, in use or not.
+        /// The memory of all slots in bytes, used or free.
         pub fn memoryBytes(self: *const Self) usize {
             return self.chunks.items.len * @sizeOf([chunk_items]Slot);
         }
@@ -193,7 +193,7 @@ test "a removed item's ticket stays stale when its slot is used again" {
     const first = try slab.add();
     first.item.* = 1;
     slab.remove(first.item);
-    // The slot that waits longest comes first, so all others are used before this one.
+    // The slot that was free longest is taken first, so all others are used before this one.
     var second = try slab.add();
     while (second.ticket.slot() != first.ticket.slot()) {
         try std.testing.expectEqual(first.ticket.slot() + slab.count, second.ticket.slot());

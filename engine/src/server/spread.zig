@@ -2,45 +2,47 @@
 //! than another worker leaves the sockets for a moment after each connection that it accepts.
 //! Does not know: sockets, and how accepting is paused.
 //!
-//! The table is memory that the workers' processes share. Its first word is the number of places; each place
-//! belongs to a worker, which writes its number of connections there (`Place`). A place is 0 while its worker
-//! has not begun, and once the worker stops or has died (then the master writes the 0).
+//! Workers' processes share the table's memory. Its first word is the number of places. Each place belongs to
+//! a worker, which writes its number of connections there (`Place`). A place is 0 until its worker begins,
+//! and after the worker has stopped (or died: the master writes the 0).
 //!
-//! A worker that was woken for a connection always accepts it: a kernel wakes one of the workers that wait
-//! (EPOLLEXCLUSIVE), so a connection that the woken worker left would wake no other. And a worker comes back
-//! after `away_ms` in any case: the other workers may be busy.
+//! A worker that was woken for a connection always accepts it: a kernel wakes only one of the waiting workers
+//! (EPOLLEXCLUSIVE), so a connection that this worker left would wake no other. A worker that has left the
+//! sockets comes back after `away_ms` in any case, because the other workers may be busy.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// A word of the table behind the first one.
+/// The word of one worker in the table.
 const Place = packed struct(u64) {
     present: bool = false,
     away: bool = false,
     connections: u62 = 0,
 };
 
-/// A worker's place among the others.
+/// A worker's place in the table.
 pub const Spread = struct {
     table: []const u64,
     own: *u64,
-    /// The worker leaves accepting to others, whatever their numbers: its own is no measure meanwhile.
+    /// The worker leaves accepting to others, so its number of connections is not compared.
     yields: bool = false,
     /// The latest time at which the worker accepts again; null: the worker accepts.
     away_until: ?u64 = null,
-    /// Connections that the worker has accepted since its last return, although it has more than others.
+    /// Connections that the worker has accepted since its last return, although it has more connections than
+    /// others.
     taken: u32 = 0,
-    /// The number of returns in a row at which connections still waited.
+    /// Returns in a row at which connections were waiting.
     waits: u8 = 0,
 
-    /// The longest wait of a connection for which the other workers have no time.
+    /// Milliseconds for which a worker leaves the sockets, the longest wait of a connection while the other
+    /// workers are busy.
     const away_ms = 2;
     const lead_max = 4;
-    /// After this number of returns in a row with connections that wait, the worker accepts more of them. Ten
-    /// times `away_ms` is about the time in which another process gets a processor.
+    /// Returns in a row with waiting connections, after which the worker accepts more of them. Ten times
+    /// `away_ms` is about the time after which another process gets a processor.
     const waits_max = 10;
     const allowed_bits_max = 6;
 
-    /// The place with this number, from 1 on. `table` must be aligned and outlive it.
+    /// The worker's place in `table`, by a number from 1 on. The table must be aligned and outlive the place.
     pub fn init(table: []u64, number: usize) Spread {
         assert(number > 0 and number < table.len);
         return .{ .table = table, .own = &table[number] };
@@ -56,18 +58,18 @@ pub const Spread = struct {
         @atomicStore(u64, spread.own, @bitCast(place), .seq_cst);
     }
 
-    /// The worker begins or ends to leave accepting to others.
+    /// Sets whether the worker leaves accepting to others.
     pub fn setYields(spread: *Spread, yields: bool) void {
         spread.yields = yields;
         spread.publish(@intCast(spread.ownPlace().connections));
     }
 
-    /// The worker accepts no more.
+    /// Clears the worker's place, because it accepts no more.
     pub fn leave(spread: *Spread) void {
         @atomicStore(u64, spread.own, 0, .seq_cst);
     }
 
-    /// The worker has accepted a connection. False: it is to leave the sockets.
+    /// Counts an accepted connection. False: the worker must leave the sockets.
     pub fn mayGoOn(spread: *Spread, now: u64) bool {
         assert(spread.away_until == null);
         if (!spread.hasMost()) {
@@ -81,13 +83,13 @@ pub const Spread = struct {
         return false;
     }
 
-    /// Whether a worker that is away may accept again.
+    /// Whether a worker that has left the sockets may accept again.
     pub fn mayReturn(spread: *const Spread, now: u64) bool {
         return now >= spread.away_until.? or !spread.hasMost();
     }
 
-    /// The worker accepts again. `awaited`: connections wait to be accepted. After more than `waits_max` such
-    /// returns in a row the workers with fewer connections have no time, and this worker accepts twice as
+    /// Notes that the worker accepts again. `awaited`: connections are waiting. After more than `waits_max`
+    /// such returns in a row the workers with fewer connections are busy, so this worker accepts twice as
     /// many connections each time.
     pub fn returned(spread: *Spread, awaited: bool) void {
         spread.away_until = null;
@@ -101,9 +103,9 @@ pub const Spread = struct {
         return @as(u32, 1) << @intCast(@min(spread.waits -| waits_max, allowed_bits_max));
     }
 
-    /// Whether another worker has fewer connections, and is to accept the next one. A worker that is away at
-    /// the moment counts only if it has a good deal fewer: otherwise all workers would be away most of the
-    /// time in a rush of connections.
+    /// Whether another worker has fewer connections, and should accept the next one. A worker that has left
+    /// the sockets counts only if it has far fewer: otherwise all workers would be away most of the time in a
+    /// rush of connections.
     fn hasMost(spread: *const Spread) bool {
         const own = spread.ownPlace().connections;
         const count = @min(@atomicLoad(u64, &spread.table[0], .monotonic), spread.table.len - 1);
@@ -128,7 +130,7 @@ test "a worker with more connections than another one leaves after each connecti
     var first: Spread = .init(&table, 1);
     var second: Spread = .init(&table, 2);
     first.publish(0);
-    try testing.expect(first.mayGoOn(0)); // alone
+    try testing.expect(first.mayGoOn(0)); // there is no other worker
     second.publish(0);
     first.publish(1);
     try testing.expect(!first.mayGoOn(100));
@@ -139,7 +141,7 @@ test "a worker with more connections than another one leaves after each connecti
     first.returned(true);
     try testing.expectEqual(0, first.waits);
 
-    // While the first worker is away the second goes on, but not for long.
+    // While the first worker is away the second one accepts, but not many connections.
     first.publish(2);
     try testing.expect(!first.mayGoOn(200));
     second.publish(2 + Spread.lead_max);
@@ -149,7 +151,7 @@ test "a worker with more connections than another one leaves after each connecti
     try testing.expect(first.mayReturn(200));
     first.returned(true);
 
-    // A worker that leaves accepting to others is no measure.
+    // A worker that leaves accepting to others is not compared.
     first.publish(50);
     try testing.expect(!first.mayGoOn(300));
     first.returned(false);
@@ -160,7 +162,7 @@ test "a worker with more connections than another one leaves after each connecti
     try testing.expect(!first.mayGoOn(400));
     first.returned(false);
 
-    // The place of a worker that has left is no measure.
+    // The place of a worker that has left is not compared.
     second.leave();
     first.publish(50);
     try testing.expect(first.mayGoOn(200));

@@ -1,24 +1,24 @@
-//! A deadline by rate: waiting for a peer may last a fixed time, and every byte that it moves pays for some
-//! of the time that has passed. A peer that trickles pays next to nothing, a slow honest peer is never cut,
-//! and no peer pays ahead.
+//! A deadline that depends on a rate: a peer has a fixed time, and each byte that it moves extends the
+//! deadline by some of the time that has passed. A peer that sends single bytes gains next to nothing, a slow
+//! honest peer is never cut, and no peer gains time in advance.
 const std = @import("std");
 const assert = std.debug.assert;
 const Timer = @import("timer.zig").Timer;
 
-/// A deadline by rate: every byte that the peer moves pays for some of the time that has passed.
+/// A deadline that bytes of the peer extend.
 pub const Stall = struct {
-    /// Since when the peer is waited for, less what it has paid for. Never in the future: a burst buys no
-    /// patience for later.
+    /// The time at which waiting began, moved forward by bytes. It is never in the future, so a burst gains
+    /// no time in advance.
     since: u64,
-    /// Thousandths of bytes that were too few for a millisecond.
+    /// The rest of bytes that did not gain a whole millisecond, in thousandths of a byte.
     change: u64 = 0,
 
-    /// The waiting starts.
+    /// Begins to wait.
     pub fn begin(now: u64) Stall {
         return .{ .since = now };
     }
 
-    /// The peer moved bytes: a second for each `rate` of them.
+    /// Moves the deadline by a second for each `rate` bytes that the peer has moved.
     pub fn progress(stall: *Stall, bytes: u64, rate: u32, now: u64) void {
         assert(rate > 0);
         const paid = bytes * 1000 + stall.change;
@@ -27,21 +27,21 @@ pub const Stall = struct {
         if (stall.since >= now) stall.* = .begin(now);
     }
 
-    /// When patience ends: `limit_ms` (0: never) after the start, which progress has moved.
+    /// The deadline in milliseconds: `limit_ms` after the beginning, which progress has moved; 0: never.
     pub fn deadline(stall: Stall, limit_ms: u32) u64 {
         return if (limit_ms == 0) Timer.never else stall.since + limit_ms;
     }
 
-    /// The peer is not waited for, for a while.
+    /// Stops the clock while the server does not wait for the peer.
     pub fn pause(stall: Stall, now: u64) Paused {
         return .{ .spent_ms = now -| stall.since };
     }
 
-    /// The time that the peer has used up, while it is not waited for.
+    /// The time that the peer has used up, while the clock stands still.
     pub const Paused = struct {
         spent_ms: u64 = 0,
 
-        /// The peer is waited for again.
+        /// Lets the clock run again.
         pub fn proceed(paused: Paused, now: u64) Stall {
             return .{ .since = now -| paused.spent_ms };
         }
