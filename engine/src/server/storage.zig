@@ -1,39 +1,39 @@
-//! Files whose storage may be slow: which of their bytes are in memory, and the threads that read the others
-//! and close what was slow. Does not know: lanes, and which exchange waits (worker/storage.zig).
+//! Files on storage that may be slow: which of their bytes are in memory, and the threads that read the other
+//! bytes and close slow files. Does not know: lanes, and which exchange waits (worker/storage.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const io_layer = @import("io");
 const FileRange = @import("outbox.zig").FileRange;
 const Ticket = @import("slab.zig").Ticket;
 
-/// The threads of one worker, which begin when a file needs them.
+/// The threads of one worker that read files. They start when a file needs them.
 pub const Storage = struct {
-    /// Null: no file has needed them.
+    /// The threads; null: no file has needed them yet.
     threads: ?*io_layer.Storage = null,
-    /// Pieces of files that were asked for and have not come.
+    /// Pieces of files that were requested and were not read yet.
     reading: u32 = 0,
 
     pub const piece_bytes = @import("config.zig").worker_limits.storage_piece_bytes;
     const ahead_bytes = @import("config.zig").worker_limits.storage_ahead_bytes;
-    /// The part of a file that is looked at in one go, all of which would be sent at once, and the distance
-    /// between two looks: no more than the kernel reads ahead.
+    /// Bytes of a file that are examined in one go, because they could be sent at once, and the distance in
+    /// bytes between two samples: no more than the kernel reads ahead.
     const look_bytes = 1024 * 1024;
     const step_bytes = 128 * 1024;
 
-    /// How the threads tell that they have done something, and whether there are threads at all: in a
-    /// simulation tasks are done at once.
+    /// The function by which threads report finished tasks, and whether there are threads: in a simulation
+    /// tasks are carried out at once.
     pub const Means = struct { waker: io_layer.Storage.Waker, has_threads: bool };
 
-    /// A piece of a file that has come.
+    /// A piece of a file that was read.
     pub const Piece = io_layer.StorageRead;
 
-    /// When the worker ends, and all exchanges have.
+    /// Ends the threads. All exchanges must have ended.
     pub fn deinit(storage: *Storage) void {
         if (storage.threads) |threads| threads.close();
         storage.* = .{};
     }
 
-    /// The number of bytes at the front of a file that are in memory.
+    /// Bytes at the front of a range that are in memory.
     pub fn look(range: *FileRange) u32 {
         assert(range.asks and !range.reading);
         if (range.is_dumb) return 0;
@@ -60,7 +60,8 @@ pub const Storage = struct {
         };
     }
 
-    /// Has the next piece of a file read, for the lane of this name. False: that cannot be had.
+    /// Lets a thread read the next piece of a file for the lane `owner`. False: there is no thread or no
+    /// memory.
     pub fn read(storage: *Storage, means: Means, owner: Ticket, range: *FileRange) bool {
         assert(!range.reading and range.len > 0);
         const threads = storage.begin(means) orelse return false;
@@ -81,7 +82,7 @@ pub const Storage = struct {
         return true;
     }
 
-    /// Hands a task of a host to the threads. On an error it was not handed over.
+    /// Gives a host's task to the threads. On an error the caller still owns the task.
     pub fn submit(
         storage: *Storage,
         means: Means,
@@ -104,13 +105,13 @@ pub const Storage = struct {
         return .{ .storage = storage, .tasks = threads.collect() };
     }
 
-    /// Goes over tasks that are done.
+    /// An iterator over finished tasks.
     pub const Done = struct {
         storage: *Storage,
         tasks: io_layer.StorageTasks,
 
-        /// The next piece of a file, which is the caller's to destroy; null: there is no further one. Tasks
-        /// of hosts are told to `owner` on the way.
+        /// The next piece of a file, which the caller destroys; null: there is no further piece. Finished
+        /// tasks of hosts are reported to `owner` on the way.
         pub fn next(done: *Done, owner: *anyopaque) ?*Piece {
             while (done.tasks.pop()) |task| {
                 if (task.done) |tell| {
@@ -124,7 +125,7 @@ pub const Storage = struct {
         }
     };
 
-    /// Gives back the descriptor of a file; where that may take long, a thread does.
+    /// Closes a file that is no longer needed. A thread closes files whose storage was slow.
     pub fn closeFile(storage: *Storage, range: FileRange) void {
         assert(range.fd >= 0);
         if (range.was_slow) if (storage.threads) |threads| {
@@ -135,7 +136,6 @@ pub const Storage = struct {
         io_layer.file.close(range.fd);
     }
 
-    /// Asserts what always holds.
     pub fn invariants(storage: *const Storage) void {
         if (storage.threads == null) assert(storage.reading == 0);
     }

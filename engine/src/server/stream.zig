@@ -8,7 +8,7 @@ const Output = @import("output.zig").Output;
 const Ticket = @import("slab.zig").Ticket;
 const Transport = @import("transport.zig").Transport;
 
-/// A lane of a transport that carries many.
+/// A stream of a transport, with its lane.
 pub const Stream = struct {
     lane: Lane,
     /// Content that waits to be framed.
@@ -16,28 +16,28 @@ pub const Stream = struct {
     /// The neighbours in the list of the transport's streams (multiplex.zig).
     previous: ?*Stream = null,
     next: ?*Stream = null,
-    /// Something has come for the stream in the present turn of its transport.
+    /// An event has come for the stream in the present turn of its transport.
     touched: bool = false,
-    /// The stream is over; the slot is given back when the bytes that are being parsed are done with.
+    /// The stream has ended. Its slot is given back after the bytes that are being parsed.
     closed: bool = false,
-    /// A file that is part of the response has changed.
+    /// A file of the response has changed its size or could not be read.
     file_failed: bool = false,
     end: End = .open,
-    /// While output waits: `Multiplex.framed_bytes` at the time when that began.
+    /// `Multiplex.framed_bytes` at the time when the output began to wait.
     framed_before: u64 = 0,
 
-    /// The state of the request's end, behind the content that has come.
+    /// The end of the request, which follows the content that has come.
     const End = union(enum) {
         /// More content may come.
         open,
-        /// A trailer section, of which the host has to be told.
+        /// A trailer section has come, and the host was not told of it yet.
         trailers: *KeptHead,
-        /// The end, of which the host has to be told.
+        /// The end has come, and the host was not told of it yet.
         here,
         told,
     };
 
-    /// Whether the host has to be told of the end when the content that has come is taken.
+    /// Whether the host must be told of the end after the content that has come.
     pub fn holdsEnd(stream: *const Stream) bool {
         return switch (stream.end) {
             .open, .told => false,
@@ -45,7 +45,7 @@ pub const Stream = struct {
         };
     }
 
-    /// Prepares a slot for a stream that was opened; it must not move afterwards.
+    /// Prepares a slot for a stream that was opened. The stream must not move afterwards.
     pub fn init(
         stream: *Stream,
         ticket: Ticket,
@@ -68,7 +68,7 @@ pub const Stream = struct {
         return stream.lane.stream;
     }
 
-    /// The stream of a lane that is one.
+    /// The stream of a lane that belongs to a stream.
     pub inline fn of(lane: anytype) switch (@TypeOf(lane)) {
         *Lane => *Stream,
         *const Lane => *const Stream,
@@ -78,19 +78,19 @@ pub const Stream = struct {
         return @alignCast(@fieldParentPtr("lane", lane));
     }
 
-    /// Asserts what always holds between two rounds.
+    /// Asserts relations that hold between two rounds.
     pub fn invariants(stream: *const Stream) void {
         const lane = &stream.lane;
         assert(lane.transport.multiplex() != null);
-        // A stream has one exchange, and closes with it.
+        // A stream has one exchange, and ends with it.
         assert(lane.phase == .exchange or lane.phase == .closing);
-        // The host was told of the end when it had all content.
+        // The host was told of the end after all content.
         if (stream.end == .told and lane.phase == .exchange) assert(lane.input.isEmpty());
         if (stream.closed) assert(lane.phase == .closing);
     }
 
     comptime {
-        // Peers open them by the hundred.
+        // Peers open hundreds of streams.
         assert(@sizeOf(Stream) <= 300);
     }
 };

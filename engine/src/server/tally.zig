@@ -1,16 +1,16 @@
-//! Counts what may happen by the thousand, scanners' handshakes for instance, so that one line a second tells
-//! of it. Does not know: logs, and words.
+//! Counts events that may come by the thousand, such as failed TLS handshakes of scanners, so that one line
+//! of the log a second reports them. Does not know: logs, and words.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// The number of events that no report has told of.
+/// A count of events that no report has told of.
 pub const Tally = struct {
     untold: u32 = 0,
     told_at: ?u64 = null,
     /// Milliseconds between two reports.
     pause_ms: u32 = 1000,
 
-    /// Counts an event. The others, if there is a report of it; null if the next report tells of it.
+    /// Counts an event. Returns the earlier events for a report; null: a later report tells of this event.
     pub fn add(tally: *Tally, now: u64) ?Others {
         if (tally.told_at) |at| if (now -| at < tally.pause_ms) {
             tally.untold += 1;
@@ -20,56 +20,56 @@ pub const Tally = struct {
         return tally.take();
     }
 
-    /// Counts `count` events at once, at least one.
+    /// Counts `count` events, at least one, like `add`.
     pub fn addMany(tally: *Tally, count: u32, now: u64) ?Others {
         assert(count > 0);
         tally.untold += count - 1;
         return tally.add(now);
     }
 
-    /// The events that no report has told of; the count begins anew.
+    /// Returns the events that no report has told of, and begins to count anew.
     pub fn take(tally: *Tally) Others {
         defer tally.untold = 0;
         return .{ .count = tally.untold };
     }
 };
 
-/// Troubles of which a worker tells at most once a second.
+/// Events that a worker reports in the log at most once a second.
 pub const Troubles = struct {
     /// TLS handshakes that failed.
     handshake: Tally = .{},
-    /// Connections of many streams whose peers have broken the rules.
+    /// Connections with streams whose peers have broken the rules.
     frames: Tally = .{},
     /// Headers of the PROXY protocol that were refused.
     header: Tally = .{},
-    /// Accepting that failed, and pauses.
+    /// Failed attempts to accept, and pauses of accepting.
     accepting: Tally = .{},
-    /// Connections over the limit.
+    /// Connections over the limit of connections.
     full: Tally = .{},
     /// Connections over the limit of their address.
     unwelcome: Tally = .{},
-    /// Requests that were refused or cut for want of memory.
+    /// Requests that were refused or cut because memory was short.
     shed: Tally = .{},
     /// Requests and messages that were refused, by the limit that they exceed.
     refused: Refused = .initFill(.{}),
-    /// Want of memory for which no request was refused.
+    /// Moments of short memory in which no request was refused.
     memory: Tally = .{ .pause_ms = 60_000 },
     /// Interpreters that could not join.
     joins: Tally = .{},
     /// Request bodies for which there was no room in temporary files.
     files: Tally = .{},
-    /// Responses with fields that are the server's to send: an application that does it does it
-    /// with every response.
+    /// Responses with fields that only the server sends. An application that sends one does so with every
+    /// response.
     fields: Tally = .{ .pause_ms = 60_000 },
-    /// Commands of an application that the engine could not carry out, as without a descriptor for a file.
+    /// Commands of an application that the engine could not carry out, for want of a descriptor for instance.
     commands: Tally = .{},
 };
 
 /// Refused requests and messages, by the limit that they exceed.
 pub const Refused = std.EnumArray(Cause, Tally);
 
-/// The limit that a refused request or message exceeds, by its name (config.zig), the rules of HTTP, or those
-/// of a mount that is confined to its own topics.
+/// The limit that a request or message exceeds, by its name in config.zig. Other causes are the rules of
+/// HTTP, and those of a mount that is confined to its own topics.
 pub const Cause = enum {
     request,
     request_line_bytes_max,
@@ -89,8 +89,7 @@ pub const Cause = enum {
     message_bytes_max,
 };
 
-/// The events since the last report. Their number is the end of the next report's line; nothing is printed
-/// if there were none.
+/// The number of events since the last report, as the end of a line of the log; nothing is printed for 0.
 pub const Others = struct {
     count: u32,
 

@@ -1,21 +1,21 @@
-//! Deadlines of many connections: a hashed wheel with lazy entries (Varghese and Lauck 1987). A deadline that
-//! moves later, as it does on every request, costs one store; the wheel notices when the old slot comes due.
-//! Time is an argument, in milliseconds.
+//! Deadlines of many connections in a hashed wheel with lazy entries (Varghese and Lauck 1987). A deadline
+//! that moves later, as with every request, costs one store; the wheel finds the new deadline when the old
+//! slot is due. Time is an argument, in milliseconds.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Embedded in a struct that has a deadline.
+/// A deadline, embedded in the struct that it belongs to.
 pub const Timer = struct {
-    /// When the timer is due; `never` switches it off.
+    /// The time at which the timer is due, in milliseconds; `never`: it is off.
     deadline: u64 = never,
-    /// The tick whose slot holds it; 0 while it is in no slot.
+    /// The tick of the slot that has the timer; 0: the timer is in no slot.
     tick: u64 = 0,
     prev: ?*Timer = null,
     next: ?*Timer = null,
 
     pub const never = std.math.maxInt(u64);
 
-    /// The end of a time limit; 0: there is no limit.
+    /// The time at which a limit ends; 0: there is no limit.
     pub fn after(since: u64, limit_ms: u32) u64 {
         return if (limit_ms == 0) never else since + limit_ms;
     }
@@ -23,13 +23,13 @@ pub const Timer = struct {
 
 /// The timers of a worker, by the tick at which they come due.
 pub const Wheel = struct {
-    /// Milliseconds per tick: deadlines may be late by that, never early.
+    /// Milliseconds of a tick. A timer comes up to one tick late, and never early.
     pub const tick_ms = 64;
-    const slot_count = 1024; // a turn is 65 s; later deadlines wait in the last slot and are looked at again
+    const slot_count = 1024; // a turn is 65 s; later deadlines wait in the last slot and are put back
 
     slots: [slot_count]?*Timer = @splat(null),
     occupied: std.bit_set.ArrayBitSet(usize, slot_count) = .empty,
-    /// The first tick that was not yet expired.
+    /// The first tick whose timers were not returned yet.
     tick: u64,
     /// The tick of the last `expire`.
     round: u64,
@@ -50,15 +50,15 @@ pub const Wheel = struct {
         }
     }
 
-    /// Takes a timer out for good; required before its memory goes.
+    /// Removes a timer, which is required before its memory is freed.
     pub fn remove(wheel: *Wheel, timer: *Timer) void {
         if (timer.tick != 0) wheel.unlink(timer);
         timer.deadline = Timer.never;
     }
 
-    /// The next timer that is due, taken out of the wheel; null when there is none at `now_ms`. What is set
-    /// again meanwhile, even for a time that has passed, comes with a later tick: a caller that calls this
-    /// until there is none comes to an end.
+    /// Removes and returns the next timer that is due at `now_ms`; null: there is none. A timer that is set
+    /// again meanwhile, even for a time that has passed, comes with a later tick, so that a loop over due
+    /// timers ends.
     pub fn expire(wheel: *Wheel, now_ms: u64) ?*Timer {
         const due = now_ms / tick_ms;
         wheel.round = due;
@@ -78,8 +78,8 @@ pub const Wheel = struct {
         return null;
     }
 
-    /// When `expire` wants to be called next; null when no timer is in the wheel. May be early, never late
-    /// by more than a tick.
+    /// The time at which `expire` must be called next, in milliseconds; null: no timer is set. It may be
+    /// early, and is late by at most a tick.
     pub fn nextExpiry(wheel: *const Wheel) ?u64 {
         if (wheel.count == 0) return null;
         var ahead: u64 = 0;
@@ -99,7 +99,7 @@ pub const Wheel = struct {
 
     fn insertAfter(wheel: *Wheel, timer: *Timer, after: u64) void {
         assert(timer.tick == 0 and timer.deadline != Timer.never);
-        // Round up: a timer must not be looked at before its deadline.
+        // The tick is rounded up, because a timer must not come before its deadline.
         const wanted = std.math.divCeil(u64, timer.deadline, tick_ms) catch unreachable;
         timer.tick = @min(@max(wanted, after + 1), wheel.tick + slot_count - 1);
         const slot = timer.tick % slot_count;
@@ -168,7 +168,7 @@ test "a deadline that stays within its tick leaves its timer where it is" {
     for (&timers) |*timer| wheel.set(timer, 500);
     wheel.set(&timers[0], 490);
     wheel.set(&timers[0], 449);
-    // The first one is still behind the second one in its slot.
+    // The first timer is still behind the second one in its slot.
     try std.testing.expectEqual(&timers[0], timers[1].next);
     wheel.set(&timers[0], 448);
     try std.testing.expectEqual(null, timers[1].next);

@@ -1,13 +1,12 @@
-//! Records of what happens to exchanges, for a reader who follows one through the layers: fixed-size values
-//! in memory that all processes of a server map. While no reader asks for them, a place that would make a
-//! record costs two loads and a branch.
-//! Does not know: readers, and how processes come to share the memory (abi/tracing.zig).
+//! Records of events and commands, for a reader who follows one exchange through the layers: values of fixed
+//! size in memory that all processes of a server map. While no reader wants records, each place costs two
+//! loads and a branch. Does not know: readers, and how processes share the memory (abi/tracing.zig).
 //!
-//! All writers share one ring. A writer takes the next number, writes the record of that number, and then its
-//! stamp. It takes the number before another thread or process can see the event or command that the record
-//! is about. So the numbers of the records about one exchange are in the order of its events, whichever
-//! process writes them; clocks would be so only nearly. No writer waits: a reader that is too slow finds that
-//! records were overwritten, and counts them.
+//! All writers share one ring. A writer takes the next number, writes the record with this number, and then
+//! its stamp. It takes the number before another thread or process can see the event or command, so the
+//! records of one exchange are numbered in the order of its events, whichever process writes them; clocks
+//! would not be exact enough. No writer waits: a slow reader sees that records were overwritten, and counts
+//! them.
 //!
 //! Content and header values are never recorded: only sizes, and the path of a request without its query.
 const std = @import("std");
@@ -22,14 +21,13 @@ const Reason = @import("types.zig").Reason;
 const Ticket = @import("slab.zig").Ticket;
 const Atomic = std.atomic.Value;
 
-/// The place that a record was made at.
+/// The place in the layers at which a record was made.
 pub const Place = enum(u8) { session, lane, exchange, engine_ring, application_ring, face };
 
-/// Towards the application, or towards the client.
+/// The direction: towards the application, or towards the client.
 pub const Way = enum(u8) { in, out };
 
-/// The event or command that a record is about. Those of a ring have the names of `Command` and of the C
-/// API's events.
+/// The event or command of a record. Records of a ring have the names of `Command` and of the C API's events.
 pub const Kind = enum(u8) {
     request,
     body,
@@ -85,20 +83,20 @@ pub const Note = struct {
     place: Place,
     way: Way,
     kind: Kind,
-    /// The exchange; 0: none.
+    /// The ticket of the exchange; 0: there is none.
     ticket: u64 = 0,
-    /// The lane of the exchange, or of the bytes; 0: the place knows none.
+    /// The ticket of the exchange's lane, or of the lane of the bytes; 0: the place knows none.
     lane: u64 = 0,
-    /// The process of the engine that has made both names; 0: this process.
+    /// The process id of the engine that has made both tickets; 0: this process.
     engine: u32 = 0,
-    /// In bytes.
+    /// The size of the content in bytes.
     size: u64 = 0,
     /// A status, or the close code of a WebSocket; 0: neither.
     code: u32 = 0,
     text: []const u8 = "",
 };
 
-/// A record in the ring. Readers know its layout by `Area.layout`.
+/// A record in the ring. Readers recognise its layout by `Area.layout`.
 pub const Record = extern struct {
     /// Nanoseconds of the monotonic clock.
     time: u64,
@@ -112,31 +110,31 @@ pub const Record = extern struct {
     place: Place,
     way: Way,
     kind: Kind,
-    /// The length of the text. A text of more than `text_max` bytes goes on behind `text`.
+    /// The length of the text, at most 255. `text` has the first `text_max` bytes of a longer one.
     text_len: u8,
     text: [text_max]u8,
-    /// The record's number plus one, once the record is complete.
+    /// The record's number plus one. It is written when the record is complete.
     stamp: Atomic(u64),
 
     pub const text_max = 68;
 };
 
-/// The memory that processes share.
+/// The memory of records, which processes share.
 pub const Area = extern struct {
-    /// A number that changes with the layout, because a reader may be of another version.
+    /// A number for the layout, because a reader may be of another version.
     layout: u64,
     count: u64,
-    /// Nanoseconds of the monotonic clock until which records are wanted; 0: they are not. A reader sets it
-    /// again and again, so that records end with it.
+    /// The time until which records are wanted, in nanoseconds of the monotonic clock; 0: they are not. A
+    /// reader sets it again and again, so that recording ends soon after the reader.
     until: Atomic(u64) align(std.atomic.cache_line),
-    /// The process that the server is; readers end with it.
+    /// The server's process id; readers end with this process.
     server: Atomic(u64),
     next: Atomic(u64) align(std.atomic.cache_line),
     records: [count_max]Record align(std.heap.page_size_min),
 
     pub const count_max = config.trace_records_max;
 
-    /// A digest of the present version's layout.
+    /// A digest of the layout of this version.
     pub const layout_now: u64 = blk: {
         @setEvalBranchQuota(100_000);
         var hash = std.hash.Fnv1a_64.init();
@@ -150,7 +148,7 @@ pub const Area = extern struct {
         break :blk hash.final();
     };
 
-    /// In memory that is all zeros.
+    /// Prepares memory, which must be all zeros.
     pub fn init(bytes: []align(std.heap.page_size_min) u8) *Area {
         assert(bytes.len == @sizeOf(Area));
         const new: *Area = @ptrCast(bytes.ptr);
@@ -164,20 +162,20 @@ pub const Area = extern struct {
     }
 };
 
-/// The word of a process without an area.
+/// The value of `until` in a process without an area.
 const never: Atomic(u64) = .init(0);
 
-/// Of the process; children inherit both. Set before there are other threads.
+/// Both belong to the process, and children inherit them. They are set before there are other threads.
 var until: *const Atomic(u64) = &never;
 var area: ?*Area = null;
 
-/// Has this process, and its children from now on, write records into this memory; null: into none.
+/// Lets this process, and later children, write records into `new`; null: they write none.
 pub fn use(new: ?*Area) void {
     area = new;
     until = if (new) |shared| &shared.until else &never;
 }
 
-/// The word that is not 0 while records are wanted. It stays where it is until the next `use`.
+/// The word that is not 0 while records are wanted. The pointer is valid until the next `use`.
 pub fn wantedUntil() *const Atomic(u64) {
     return until;
 }
@@ -187,14 +185,14 @@ pub inline fn isOn() bool {
     return until.load(.monotonic) != 0;
 }
 
-/// Writes a record, if records are wanted at this time.
+/// Writes a record if records are wanted at present.
 pub fn write(note: *const Note) void {
     @branchHint(.cold);
     const shared = area orelse return;
     const wanted_until = shared.until.load(.monotonic);
     const now = io_layer.nanos();
     if (now > wanted_until) {
-        // The reader has gone. Unless another one has come since, no place asks for the time again.
+        // The reader has gone. Unless another reader has come since, recording is switched off.
         _ = shared.until.cmpxchgStrong(wanted_until, 0, .monotonic, .monotonic);
         return;
     }
@@ -218,9 +216,9 @@ pub fn write(note: *const Note) void {
     record.stamp.store(number + 1, .release);
 }
 
-// ---- What the server sees
+// ---- Records of the server
 
-/// A request has left its session and has an exchange.
+/// Records a request that has an exchange now.
 pub inline fn request(exchange: *const Exchange, head: *const Head) void {
     if (isOn()) writeRequest(exchange, head);
 }
@@ -244,12 +242,12 @@ fn writeRequest(exchange: *const Exchange, head: *const Head) void {
     });
 }
 
-/// Content of a request has left its session, or the end of it.
+/// Records content or the end of a request.
 pub inline fn content(exchange: *const Exchange, kind: Kind, size: usize) void {
     if (isOn()) writeOf(exchange, .session, .in, kind, .{ .size = size }, "");
 }
 
-/// Bytes came over the wire, or went.
+/// Records bytes that were received or sent.
 pub inline fn wire(lane: *const Lane, kind: Kind, size: usize) void {
     if (isOn()) writeWire(lane, kind, size);
 }
@@ -266,7 +264,7 @@ fn writeWire(lane: *const Lane, kind: Kind, size: usize) void {
     });
 }
 
-/// A request is refused.
+/// Records that a request is refused.
 pub inline fn refused(lane: *const Lane, status: u16, detail: []const u8) void {
     if (isOn()) writeRefused(lane, status, detail);
 }
@@ -284,15 +282,16 @@ fn writeRefused(lane: *const Lane, status: u16, detail: []const u8) void {
     });
 }
 
-/// An exchange gets a command.
+/// Records a command to an exchange.
 pub inline fn command(exchange: *const Exchange, spoken: Command) void {
     if (isOn()) writeOf(exchange, .exchange, .out, .named(std.meta.activeTag(spoken)), measure(spoken), "");
 }
 
-/// Size and code of what a record is about.
+/// The size in bytes and the code for a record.
 const Measure = struct { size: usize = 0, code: u32 = 0 };
 
-/// By value, and inline: a caller that knows which command it makes need not put it together in memory.
+/// `spoken` is passed by value and the function is inline, so that callers with a constant kind of command
+/// build no command in memory.
 inline fn measure(spoken: Command) Measure {
     return switch (spoken) {
         .start => |start| .{ .size = start.body.len, .code = start.status },
@@ -319,7 +318,7 @@ inline fn measure(spoken: Command) Measure {
     };
 }
 
-/// An event of the C API is about to go through a ring, or has come out of it. `engine`: see `Note`.
+/// Records an event of the C API that goes into a ring or comes out of it. `engine`: see `Note`.
 pub inline fn passing(place: Place, event: anytype, engine: u32) void {
     if (isOn()) writePassing(place, event.ticket, .named(event.kind), event.len, engine);
 }
@@ -346,12 +345,12 @@ fn writeSaid(place: Place, ticket: u64, spoken: *const Command, engine: u32) voi
     });
 }
 
-/// An exchange ends without a complete response.
+/// Records that an exchange ends without a complete response.
 pub inline fn aborted(exchange: *const Exchange, reason: Reason) void {
     if (isOn()) writeOf(exchange, .exchange, .in, .aborted, .{}, @tagName(reason));
 }
 
-/// The slot of an exchange is given back: nothing follows about its ticket.
+/// Records that the slot of an exchange is given back. No record of its ticket follows.
 pub inline fn over(exchange: *const Exchange) void {
     if (isOn()) writeOf(exchange, .exchange, .in, .over, .{ .code = exchange.status }, "");
 }

@@ -1,7 +1,7 @@
-//! A connection to a peer: its socket, TLS, addresses, output and deadlines of the wire. It has one lane,
-//! which serves its requests one after the other; or carries many streams, which have lanes of their own; or
-//! relays another transport's bytes. Has no side effects: the worker acts. Deadlines are values here:
-//! `deadline` is the present one, `Lane.overdue` says what follows when it has passed.
+//! A connection to a peer: its socket, TLS, addresses, output and deadlines. It has one lane, which serves
+//! requests one after the other; or it carries many streams, which have lanes of their own; or it relays
+//! another transport's bytes. The functions here have no side effects outside of the transport: `deadline` is
+//! the present deadline, `Lane.overdue` says what follows it, and the worker acts.
 const std = @import("std");
 const assert = std.debug.assert;
 const io_layer = @import("io");
@@ -26,74 +26,75 @@ const WebSocket = @import("websocket.zig").WebSocket;
 
 /// A connection to a peer, with its socket.
 pub const Transport = struct {
-    /// The transport's own lane. The lane's input is that of the wire, whatever the transport carries.
+    /// The transport's own lane. Its input is that of the connection, also when the transport carries
+    /// streams.
     lane: Lane,
-    /// The session of the lane, while the transport carries no streams.
+    /// The session of HTTP/1, while the transport carries no streams.
     single: protocol.Single,
-    /// `none` once the transport is closed.
+    /// The socket; `none` once the transport is closed.
     socket: io_layer.Socket,
     phase: Phase,
-    /// Bytes that wait for the kernel, or to be sealed by the tunnel.
+    /// Bytes for the kernel, or plaintext that the tunnel has not sealed yet.
     out: Output = .{},
-    /// The TLS layer; null: bytes go as plain text.
+    /// The TLS layer; null: the connection is not encrypted.
     tunnel: ?*Tunnel = null,
-    /// Bytes that were sent in a round.
+    /// The bytes that were sent in the present round.
     turn: Share.Turn = .{},
     entry: admission.Entry = .{},
-    /// The connection came in over the limit, or while memory was short: the health path is all that it may
-    /// ask for.
+    /// The connection came in over the limit, or while memory was short: only a request for the health path
+    /// is answered.
     surplus: Surplus = .no,
-    /// `stopping`: the worker stops, and the first request may be on its way. `replaced`: another worker
-    /// takes this one's place, and one more request is answered.
+    /// `stopping`: the worker stops, and a first request may be on its way. `replaced`: another worker takes
+    /// this worker's place, and one more request is answered.
     retiring: enum { no, stopping, replaced } = .no,
     /// The io does not read the socket.
     paused: bool = false,
-    /// The worker had no memory for bytes behind a request: they are not read, and the connection closes
+    /// The worker had no memory for bytes behind a request. They are not read, and the connection closes
     /// after the response.
     discards: bool = false,
-    /// The peer is no client, but the application's end of a relay.
+    /// The peer is the application of a relay, not a client.
     local: bool = false,
-    /// The peer is a trusted proxy: the server believes what its requests say about their clients.
+    /// The peer is a trusted proxy, so the server believes its header fields about clients.
     trusted: bool = false,
-    /// A number for logs: counts up per worker.
+    /// The connection's number in logs. Each worker counts its own.
     number: u32,
     listener: u16,
     peer_port: u16 = 0,
     /// The address as text; empty for Unix sockets.
     peer_text: PeerText = .{},
-    /// The address that the peer has connected to; null for Unix sockets.
+    /// The local address of the connection; null for Unix sockets.
     local_address: ?*LocalAddress = null,
 
     comptime {
-        // Each idle connection has one. ARCHITECTURE.md, "Memory", says what for.
+        // Each idle connection has a transport; see "Memory" in ARCHITECTURE.md.
         assert(@sizeOf(Transport) <= 352);
     }
 
     pub const Surplus = enum { no, connections, memory };
 
-    /// The meaning of the wire's bytes.
+    /// The phase of the connection, which says what its bytes mean.
     pub const Phase = union(enum) {
-        /// The proxy that brings the connection has yet to say whose it is. Nothing else is parsed; `rest`:
-        /// bytes of the header that are still to come, when its addresses are known.
+        /// The header of the PROXY protocol is expected, and nothing else is parsed. `rest`: bytes of the
+        /// header that are still to come, once its addresses are known.
         proxy_header: struct { since: u64, rest: ?u16 = null },
-        /// TLS is being negotiated. Nothing is parsed, and the output is empty; the input is ciphertext that
-        /// waits for its turn; `has_ended`: nothing comes behind it.
+        /// The TLS handshake goes on. No request is parsed, and there is no output. The lane's input is
+        /// ciphertext that waits for its turn. `has_ended`: the peer has ended its sending side.
         handshake: struct { since: u64, has_ended: bool = false },
-        /// Requests come and are answered one after the other: the lane says how far they are.
+        /// Requests are served one after the other; the lane has their state.
         serving,
         /// Received bytes are sent on another transport as they are.
         relaying: Relaying,
-        /// Many streams are open at a time.
+        /// The connection carries many streams.
         multiplexed: *Multiplex,
-        /// The last answer is queued; when it is out, our sending side ends.
+        /// The last response is queued. The server ends its sending side when it was sent.
         closing,
-        /// All output is sent; the peer gets time to read it before the socket goes.
+        /// All output was sent. The socket stays open for a while, so that the peer can read the output.
         lingering: struct { since: u64 },
-        /// The socket is closed, the slot is about to be given back.
+        /// The socket is closed, and the slot will be given back.
         closed,
     };
 
-    /// Prepares a slot for a socket that serves requests; it must not move afterwards.
+    /// Prepares a slot for a socket that serves requests. The transport must not move afterwards.
     pub fn init(
         transport: *Transport,
         ticket: Ticket,
@@ -122,13 +123,13 @@ pub const Transport = struct {
         return if (transport.phase == .multiplexed) transport.phase.multiplexed else null;
     }
 
-    /// The next request may come from now on.
+    /// Begins to wait for a request.
     pub fn awaitRequest(transport: *Transport, now: u64) void {
         transport.phase = .serving;
         transport.lane.phase = .{ .idle = .{ .since = now } };
     }
 
-    /// The transport serves requests of its own no longer. Its exchange, if there was one, is forgotten.
+    /// Ends serving requests on the transport's own lane. The lane's exchange must have ended.
     pub fn leaveServing(transport: *Transport, phase: Phase) void {
         switch (phase) {
             .relaying, .multiplexed, .closed => {},
@@ -138,20 +139,20 @@ pub const Transport = struct {
         transport.phase = phase;
     }
 
-    /// The worker stops: a peer that has not sent a request yet has `Config.linger_ms` from now on.
+    /// Notes that the worker stops: a peer without a request has `Config.linger_ms` from now on to send one.
     pub fn retire(transport: *Transport, now: u64) void {
         transport.retiring = .stopping;
         transport.restartWait(now);
     }
 
-    /// Another worker takes the place of this one: the next request is the last one, and has
-    /// `Config.retire_idle_ms` to come.
+    /// Notes that another worker takes this worker's place: the next request is the last one, and must come
+    /// within `Config.retire_idle_ms`.
     pub fn replace(transport: *Transport, now: u64) void {
         transport.retiring = .replaced;
         if (transport.lane.isIdle()) transport.restartWait(now);
         const exchange = transport.lane.current() orelse return;
-        // A client whose response has begun is told by the next one. A WebSocket that is about to begin may
-        // go on.
+        // A client whose response has begun learns it from the next response. A WebSocket that is about to
+        // begin may go on.
         const session = transport.lane.session();
         if (exchange.websocket == null and !session.responseStarted()) session.closeAfterResponse();
     }
@@ -167,27 +168,27 @@ pub const Transport = struct {
 
     // ---- Output
 
-    /// Bytes that wait for the kernel, sealed or not. Those of file ranges are not counted.
+    /// Queued bytes that the kernel has not taken, sealed or not. File ranges do not count.
     pub fn queuedBytes(transport: *const Transport) usize {
         const tunnel = transport.tunnel orelse return transport.out.queue.bytes;
         return transport.out.queue.bytes + tunnel.wire.bytes;
     }
 
-    /// Has the kernel taken everything?
+    /// Whether the kernel has taken all output.
     pub fn isFlushed(transport: *const Transport) bool {
         if (!transport.out.queue.isEmpty()) return false;
         const tunnel = transport.tunnel orelse return true;
         return tunnel.wire.isEmpty();
     }
 
-    /// Would closing the socket now leave the peer with a part of something?
+    /// Whether closing the socket now would cut a response short.
     pub fn owesOutput(transport: *const Transport) bool {
         return transport.single.responseOpen() or !transport.isFlushed();
     }
 
     // ---- Input
 
-    /// May frames of streams be read now?
+    /// Whether frames of streams may be read now.
     pub fn wantsFrames(transport: *const Transport) bool {
         return transport.phase == .multiplexed and transport.queuedBytes() < flood_bytes;
     }
@@ -196,20 +197,20 @@ pub const Transport = struct {
 
     const flight_bytes = @import("config.zig").worker_limits.flight_bytes;
 
-    /// Should the socket be read? While an exchange waits for its application one receive is taken, so that
-    /// the end of the peer is seen; no more, or the peer could fill our memory.
+    /// Whether the socket is to be read. While an exchange waits for its application, the socket is read once
+    /// to notice the peer's end, and no more, because the bytes would fill memory.
     pub fn wantsReceive(transport: *const Transport) bool {
-        // TLS answers some messages by itself.
+        // TLS answers some messages by itself, so its output is bounded, too.
         if (transport.tunnel) |tunnel| if (tunnel.wire.bytes >= flood_bytes) return false;
         const lane = &transport.lane;
         return switch (transport.phase) {
             .proxy_header, .closing, .lingering => true,
-            // Ciphertext that the session has not looked at yet may be more than a flight.
+            // Ciphertext that the session has not read yet may not exceed one flight.
             .handshake => lane.input.unread().len < flight_bytes,
             .serving => !lane.yielded and switch (lane.phase) {
                 .head, .draining => true,
-                // Requests that have been received come first: the end of the peer behind them must not be
-                // seen before.
+                // Requests that were received are parsed first, because the peer's end behind them must not
+                // be seen before them.
                 .idle => !lane.corked or lane.input.isEmpty(),
                 .exchange => |exchange| lane.wantsInput() or
                     (lane.input.isEmpty() and exchange.inputComplete()),
@@ -223,9 +224,9 @@ pub const Transport = struct {
 
     // ---- Deadlines
 
-    /// The deadline of the peer's next step; `Timer.never` while nothing is expected of it.
+    /// The time until which the peer must act, in milliseconds; `Timer.never`: nothing is expected of it.
     pub fn deadline(transport: *const Transport, config: *const Config) u64 {
-        // An application takes its time: bytes of its client wait.
+        // An application may take any time for bytes of its client.
         if (transport.local) return Timer.never;
         const reading = switch (transport.phase) {
             .proxy_header => |header| header.since + transport.opening(config, config.proxy_ms),
@@ -242,8 +243,8 @@ pub const Transport = struct {
         };
     }
 
-    /// When the worker has to look at the transport again: at its deadline, or earlier, at how much a slow
-    /// peer has taken.
+    /// The time at which the worker looks at the transport again: at its deadline, or earlier to see how much
+    /// a slow peer has taken.
     pub fn attentionAt(transport: *const Transport, config: *const Config) u64 {
         const at = transport.deadline(config);
         if (transport.local) return at;
@@ -253,28 +254,28 @@ pub const Transport = struct {
         };
     }
 
-    /// The consequence of a deadline of a transport that serves no requests of its own.
+    /// The action that follows the deadline of a transport that serves no requests on its own lane.
     pub fn overdue(transport: *const Transport) Lane.Overdue {
         return switch (transport.phase) {
             .multiplexed => .multiplexed,
             .proxy_header, .handshake, .relaying, .closing, .lingering, .closed => .close,
-            .serving => unreachable, // the lane knows
+            .serving => unreachable, // the lane decides
         };
     }
 
-    /// Milliseconds that a peer has before its first request.
+    /// Milliseconds of `limit_ms` that a peer without a request has.
     fn opening(transport: *const Transport, config: *const Config, limit_ms: u32) u32 {
         return if (transport.retiring == .stopping) @min(config.linger_ms, limit_ms) else limit_ms;
     }
 
     // ---- Logs
 
-    /// The peer's address as logs name it.
+    /// The peer's address in logs.
     pub fn peerName(transport: *const Transport) []const u8 {
         return types.peerName(transport.peer_text.slice());
     }
 
-    /// The peer's address and port as logs name them: peers on Unix sockets have no port.
+    /// The peer's address and port in logs. Peers on Unix sockets have no port.
     pub fn peerPlace(transport: *const Transport) PeerPlace {
         return .{ .transport = transport };
     }
@@ -291,7 +292,7 @@ pub const Transport = struct {
         }
     };
 
-    /// Asserts what always holds between two rounds.
+    /// Asserts relations that hold between two rounds.
     pub fn invariants(transport: *const Transport) void {
         const lane = &transport.lane;
         if (transport.multiplex()) |streams| streams.invariants(transport);
@@ -308,7 +309,7 @@ pub const Transport = struct {
     }
 
     comptime {
-        // An idle keep-alive connection holds nothing else: it has no buffer (test/sim/sim_test.zig).
+        // An idle keep-alive connection has no buffer, and takes no other memory (test/sim/sim_test.zig).
         assert(@sizeOf(Transport) <= 1024 - 16);
     }
 };
@@ -337,15 +338,14 @@ test "a blocked output has its own deadline, moved by what the peer takes" {
     try std.testing.expectEqual(.write_stalled, transport.lane.overdue(1500, &config));
 }
 
-/// Makes a transport in this phase, for tests of what depends on nothing else. `limits` are for its session,
-/// which keeps the pointer.
+/// Makes a transport in this phase, for tests. Its session keeps the pointer to `limits`.
 fn inPhase(transport: *Transport, limits: *Limits, phase: Transport.Phase) void {
     const serves = phase == .serving or phase == .handshake or phase == .proxy_header;
     inLane(transport, limits, if (serves) .{ .idle = .{ .since = 0 } } else .closing);
     transport.phase = phase;
 }
 
-/// Makes a transport that serves requests, whose lane is in this phase.
+/// Makes a transport that serves requests, with its lane in this phase.
 fn inLane(transport: *Transport, limits: *Limits, phase: Lane.Phase) void {
     transport.init(.none, .none, limits, 1, 0, 0);
     transport.lane.phase = phase;
@@ -435,7 +435,7 @@ test "a body that nobody asks for keeps the time that its peer has used up" {
     try std.testing.expectEqual(Timer.never, transport.deadline(&distinct));
     try std.testing.expect(exchange.want(1000));
     try std.testing.expectEqual(1000 - 10 + 23, transport.deadline(&distinct));
-    // The host has asked and was given nothing yet.
+    // The host has asked for a piece and was given none yet.
     exchange.pieceDelivered(1005);
     try std.testing.expectEqual(1013, transport.deadline(&distinct));
     try std.testing.expect(exchange.want(1010));
@@ -493,7 +493,7 @@ test "an exchange is due at the first of what it waits for: body, repetition, id
     try testing.expectEqual(150, transport.deadline(&distinct));
     try testing.expectEqual(.exchange_idle, transport.lane.overdue(150, &distinct));
     try testing.expectEqual(.body_stalled, transport.lane.overdue(153, &distinct));
-    // The host has not asked for the body: the deadline is not the peer's.
+    // The host has not asked for the body, so the peer has no deadline for it.
     exchange.input = .{ .unwanted = .{} };
     try testing.expectEqual(150, transport.deadline(&distinct));
     try testing.expectEqual(.exchange_idle, transport.lane.overdue(1000, &distinct));
@@ -513,7 +513,7 @@ test "an exchange is due at the first of what it waits for: body, repetition, id
     var websocket: WebSocket = .init("dGhlIHNhbXBsZSBub25jZQ==", "", &.{}, &distinct);
     exchange.websocket = &websocket;
     websocket.setKeepalive(40, 0, 100);
-    try testing.expectEqual(150, transport.deadline(&distinct)); // a handshake is no WebSocket yet
+    try testing.expectEqual(150, transport.deadline(&distinct)); // the handshake was not accepted yet
     websocket.state = .open;
     try testing.expectEqual(140, transport.deadline(&distinct));
     try testing.expectEqual(.not_yet, transport.lane.overdue(139, &distinct));

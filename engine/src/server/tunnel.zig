@@ -1,6 +1,6 @@
 //! The TLS layer of one connection: its session, and ciphertext on its way to the kernel. Exchanges write
-//! plaintext into the connection's outbox as ever; output that is due is sealed into `wire`
-//! (worker/secure.zig). Does not know: sockets, deadlines.
+//! plaintext into the transport's outbox; it is sealed into `wire` when it is due (worker/secure.zig). Does
+//! not know: sockets, deadlines.
 const std = @import("std");
 const assert = std.debug.assert;
 const tls = @import("tls");
@@ -12,18 +12,18 @@ const Pool = @import("pool.zig").Pool;
 pub const Tunnel = struct {
     gpa: std.mem.Allocator,
     session: tls.Session,
-    /// Ciphertext that is not with the kernel yet.
+    /// Ciphertext that the kernel has not taken.
     wire: Outbox = .{},
-    /// The place of the handshake in the worker's line.
+    /// The connection's place among the handshakes that wait.
     place: Handshakes.Place = .{},
-    /// No close_notify is owed any more: it is said, or the peer must see that it did not get everything.
+    /// No close_notify is sent any more: it was sent, or the peer must notice that its data is incomplete.
     silent: bool = false,
-    /// The session is one of those that keep their buffers.
+    /// The session keeps its buffers while it is idle (`tls_buffers_kept_max`).
     keeps_buffers: bool = false,
-    /// The client's certificate, once it was asked for.
+    /// The client's certificate, after the first call of `clientCertificate`.
     peer: ?tls.Peer = null,
 
-    /// A tunnel for a new connection, which may speak one of `protocols` (see tls.Session.init).
+    /// Creates the tunnel of a new connection, which may agree on one of `protocols` (see tls.Session.init).
     pub fn create(
         gpa: std.mem.Allocator,
         context: *tls.Context,
@@ -35,7 +35,7 @@ pub const Tunnel = struct {
         return tunnel;
     }
 
-    /// Frees everything without telling the peer.
+    /// Frees the tunnel without a message to the peer.
     pub fn destroy(tunnel: *Tunnel, pool: *Pool) void {
         tunnel.wire.deinit(pool);
         assert(!tunnel.place.waits);
@@ -44,7 +44,7 @@ pub const Tunnel = struct {
         tunnel.gpa.destroy(tunnel);
     }
 
-    /// The client's certificate; only when there is an agreement. Valid as long as the connection.
+    /// The client's certificate, which is known after the handshake. Valid as long as the connection.
     pub fn clientCertificate(tunnel: *Tunnel) error{OutOfMemory}!*const tls.Peer {
         if (tunnel.peer == null) tunnel.peer = try tunnel.session.peer(tunnel.gpa);
         return &tunnel.peer.?;

@@ -4,8 +4,8 @@ const protocol = @import("protocol");
 const Limits = protocol.Limits;
 const Config = @import("config.zig").Config;
 
-/// Why an exchange ended before its response did. PAGI names them so, in lower case (PAGI::Spec::Www,
-/// Standard Disconnect Reasons). The numbers are part of the C contract: append only.
+/// The reason why an exchange ended before its response. PAGI has the same names in lower case
+/// (PAGI::Spec::Www, Standard Disconnect Reasons). The numbers are part of the C API: numbers are only added.
 pub const Reason = enum(u32) {
     client_closed = 1,
     client_timeout = 2,
@@ -21,15 +21,15 @@ pub const Reason = enum(u32) {
     queue_overflow = 12,
 };
 
-/// The importance of a notice. The numbers are part of the C contract.
+/// The importance of a notice. The numbers are part of the C API.
 pub const Level = enum(u32) { err = 1, warn = 2, info = 3, debug = 4 };
 
-/// A peer as logs name it, by the text of its address: those on Unix sockets have none.
+/// The name of a peer in logs, from the text of its address, which is empty for Unix sockets.
 pub fn peerName(address: []const u8) []const u8 {
     return if (address.len > 0) address else "unix";
 }
 
-/// A worker's counters and sizes.
+/// A worker's counters and sizes at one moment.
 pub const Stats = struct {
     connections: u32 = 0,
     exchanges: u32 = 0,
@@ -44,7 +44,7 @@ pub const Stats = struct {
     memory_max: u64 = 0,
 };
 
-/// The session's limits out of the whole configuration.
+/// The limits of sessions, from the configuration.
 pub fn limitsOf(config: *const Config) Limits {
     return .{
         .request_line_bytes_max = config.request_line_bytes_max,
@@ -56,7 +56,7 @@ pub fn limitsOf(config: *const Config) Limits {
     };
 }
 
-/// The limits of a connection with many streams, out of the whole configuration.
+/// The limits of connections with streams, from the configuration.
 pub fn multiplexedOf(config: *const Config) protocol.Multiplexed.Config {
     return .{
         .streams_max = config.h2_streams_max,
@@ -70,8 +70,8 @@ pub fn multiplexedOf(config: *const Config) protocol.Multiplexed.Config {
     };
 }
 
-/// The limit of connections in force: as configured, or the process's descriptor limit less the reserved
-/// ones.
+/// The limit of connections in force: `connections_max`, or the descriptor limit less the reserved
+/// descriptors.
 pub fn connectionsMax(config: *const Config) u32 {
     if (config.connections_max != 0) return config.connections_max;
     const limit = std.posix.getrlimit(.NOFILE) catch return 1000;

@@ -1,5 +1,5 @@
-//! Lanes that wait to be looked at: before the next wait, for room in a round, or for their host. A lane is
-//! in each list once at most. Does not know: what is done when a lane has its turn (worker/turns.zig).
+//! Lanes that wait for their turn: before the worker waits, for room in a round, or for their host. A lane is
+//! at most once in each list. Does not know: what happens in a turn (worker/turns.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const api_limits = @import("config.zig").api_limits;
@@ -8,31 +8,32 @@ const Lane = @import("lane.zig").Lane;
 const WebSocket = @import("websocket.zig").WebSocket;
 const Ticket = @import("slab.zig").Ticket;
 
-/// The lists of one worker. A lane that goes stays in them by its name, which is then of no lane.
+/// The lists of one worker. A lane that ends stays in them by its ticket, which then finds no lane.
 pub const Waiting = struct {
-    /// Lanes to look at before the next wait: queued output, or input that may go on.
+    /// Lanes with queued output or input that can be parsed, which have their turn before the worker waits.
     corked: List = .empty,
-    /// Lanes that the round has no room for.
+    /// Lanes for which the round had no room.
     backlog: List = .empty,
-    /// WebSockets that wait for a host which is behind.
+    /// WebSockets whose host is behind.
     parked: List = .empty,
-    /// Lanes whose answers wait for a moment, because the answer of the request behind them may come.
+    /// Lanes whose responses wait for a moment for the response to the next request.
     withheld: std.ArrayList(Withheld) = .empty,
-    /// When these were last gone through, or the first one came; null: there is none.
+    /// The time of the last pass over `withheld`, or of its first entry; null: it is empty.
     withheld_at: ?u64 = null,
-    /// The list that is gone through at the moment.
+    /// The list over which a pass goes at present.
     spare: List = .empty,
 
-    /// Since when a lane's answers wait, and their bytes when they were last looked at.
+    /// The time since which a lane's responses wait, and their bytes at the last pass.
     pub const Withheld = struct {
         lane: Ticket,
         since: u64,
         bytes: usize,
 
-        /// Whether further answers have come since the last look, and the first one has not waited too long.
+        /// Whether the lane's responses wait on: others have come since the last pass, and the first one has
+        /// not waited for too long.
         pub fn goesOn(withheld: *Withheld, bytes: usize, now: u64) bool {
             assert(withheld.since <= now);
-            // The answers were sent meanwhile, and others have come.
+            // The responses were sent meanwhile, and others have come.
             if (bytes < withheld.bytes) withheld.since = now;
             const has_changed = bytes != withheld.bytes;
             withheld.bytes = bytes;
@@ -41,7 +42,7 @@ pub const Waiting = struct {
     };
 
     const List = std.ArrayList(Ticket);
-    /// Lists that each lane may be in.
+    /// Lists that may have every lane.
     const lists = .{ "corked", "backlog", "spare" };
 
     pub fn deinit(waiting: *Waiting, gpa: std.mem.Allocator) void {
@@ -50,8 +51,7 @@ pub const Waiting = struct {
         waiting.withheld.deinit(gpa);
     }
 
-    /// Makes room for one more lane beside `lanes` that there are, so that no lane has to be turned away
-    /// later.
+    /// Makes room in each list for one more than `lanes` lanes, so that adding a lane later cannot fail.
     pub fn reserve(waiting: *Waiting, gpa: std.mem.Allocator, lanes: usize) error{OutOfMemory}!void {
         var listed: usize = 0;
         inline for (lists) |name| listed = @max(listed, @field(waiting, name).items.len);
@@ -60,7 +60,7 @@ pub const Waiting = struct {
         }
     }
 
-    /// Likewise for one more WebSocket.
+    /// Makes room for one more than `websockets` WebSockets.
     pub fn reserveParked(
         waiting: *Waiting,
         gpa: std.mem.Allocator,
@@ -70,42 +70,42 @@ pub const Waiting = struct {
         try waiting.parked.ensureTotalCapacity(gpa, listed + websockets + 1);
     }
 
-    /// Whether lanes wait for this worker, and not for their hosts.
+    /// Whether lanes wait for the worker; lanes that wait for hosts do not count.
     pub fn isDue(waiting: *const Waiting) bool {
         return waiting.corked.items.len > 0 or waiting.backlog.items.len > 0;
     }
 
-    /// Has a lane looked at once more before the next wait.
+    /// Gives a lane a turn before the worker waits.
     pub inline fn cork(waiting: *Waiting, lane: *Lane) void {
         if (lane.corked) return;
         lane.corked = true;
         waiting.corked.appendAssumeCapacity(lane.ticket);
     }
 
-    /// Has a lane looked at, and its transport, which heads are queued on.
+    /// Gives a turn to a lane and to its transport, on which heads are queued.
     pub fn corkBoth(waiting: *Waiting, lane: *Lane) void {
         waiting.cork(&lane.transport.lane);
         waiting.cork(lane);
     }
 
-    /// A lane has had its turn, or the round has no room for it: it goes on in the next one.
+    /// Lets a lane go on in the next round, because its turn is over or the round has no room for it.
     pub fn yield(waiting: *Waiting, lane: *Lane) void {
         if (lane.yielded) return;
         lane.yielded = true;
         waiting.backlog.appendAssumeCapacity(lane.ticket);
     }
 
-    /// The host has more to read than it should: a WebSocket waits until that has changed.
+    /// Lets a WebSocket wait, because its host has too many events to read.
     pub fn park(waiting: *Waiting, lane: *Lane) void {
         lane.websocket().?.incoming.parked = true;
-        // Its host may let it read on before the list is gone through, and it may have to wait again.
+        // A lane may be in the list already: its host let it go on before the next pass, and is behind again.
         if (lane.parked) return;
         lane.parked = true;
         waiting.parked.appendAssumeCapacity(lane.ticket);
     }
 
-    /// An answer is to leave together with the next one of its lane, if that comes soon. False: there is no
-    /// memory to remember it, so it leaves now.
+    /// Keeps a response back, to be sent with the next one of its lane if that comes soon. False: there is no
+    /// memory to remember the lane, so the response is sent now.
     pub fn withhold(waiting: *Waiting, gpa: std.mem.Allocator, lane: *Lane, now: u64) bool {
         if (lane.withheld) return true;
         waiting.withheld.append(gpa, .{
@@ -118,43 +118,43 @@ pub const Waiting = struct {
         return true;
     }
 
-    /// The withheld answers were gone through, and those of the first lanes, so many, wait on.
+    /// Ends a pass over withheld responses: the first `count` lanes wait on.
     pub fn keepWithheld(waiting: *Waiting, count: usize, now: u64) void {
         waiting.withheld.shrinkRetainingCapacity(count);
         waiting.withheld_at = if (count > 0) now else null;
     }
 
-    // ---- Going through a list
+    // ---- Passes over a list
 
-    /// Goes through the corked lanes with `at`; lanes that are corked meanwhile come in the next pass. `end`
-    /// follows.
+    /// Begins a pass over the corked lanes with `at`, which `end` ends. Lanes that are corked meanwhile come
+    /// in the next pass.
     pub fn beginCorked(waiting: *Waiting) void {
         waiting.begin(&waiting.corked);
     }
 
-    /// Goes through the lanes that had no room. `endBacklog` follows.
+    /// Begins a pass over the lanes that had no room, which `endBacklog` ends.
     pub fn beginBacklog(waiting: *Waiting) void {
         waiting.begin(&waiting.backlog);
     }
 
     inline fn begin(waiting: *Waiting, list: *List) void {
-        assert(waiting.spare.items.len == 0); // nobody goes through one list within the other
+        assert(waiting.spare.items.len == 0); // there is one pass at a time
         std.mem.swap(List, list, &waiting.spare);
     }
 
-    /// The lane at this place of the list; null: at its end. The list may move: lanes are opened meanwhile.
+    /// The lane at `place` in the pass; null: the pass is at its end. Opening lanes may move the list.
     pub inline fn at(waiting: *const Waiting, place: usize) ?Ticket {
         return if (place < waiting.spare.items.len) waiting.spare.items[place] else null;
     }
 
-    /// The list was gone through.
+    /// Ends a pass.
     pub fn end(waiting: *Waiting) void {
         waiting.spare.clearRetainingCapacity();
         waiting.invariants();
     }
 
-    /// The backlog was gone through up to this place. Lanes that had their turn and yielded again come behind
-    /// lanes that had none.
+    /// Ends a pass over the backlog at `place`. Lanes that had no turn come before lanes that had one and
+    /// have yielded again.
     pub fn endBacklog(waiting: *Waiting, place: usize) void {
         const rest = waiting.spare.items[place..];
         const backlog = &waiting.backlog;
@@ -163,10 +163,9 @@ pub const Waiting = struct {
         waiting.end();
     }
 
-    /// Asserts what always holds.
     pub fn invariants(waiting: *const Waiting) void {
         assert(waiting.spare.items.len == 0);
-        // Each list has room for what any other one has.
+        // Each list has room for the lanes of any other one.
         assert(waiting.spare.capacity >= waiting.corked.items.len);
         assert(waiting.spare.capacity >= waiting.backlog.items.len);
         assert((waiting.withheld_at == null) == (waiting.withheld.items.len == 0));

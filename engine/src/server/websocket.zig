@@ -1,6 +1,6 @@
-//! An exchange after a WebSocket handshake: puts messages together, answers pings, watches the peer, closes.
-//! Does not know: sockets, framing and DEFLATE (protocol/websocket), and the meaning of messages. Output goes
-//! into the connection's outbox.
+//! An exchange after a WebSocket handshake: it assembles messages, answers pings, watches the peer and
+//! closes. Output goes to the lane's outbox. Does not know: sockets, framing and DEFLATE
+//! (protocol/websocket), and the meaning of messages.
 const std = @import("std");
 const assert = std.debug.assert;
 const ws = @import("protocol").websocket;
@@ -17,50 +17,49 @@ const Pool = @import("pool.zig").Pool;
 const Reason = @import("types.zig").Reason;
 const Timer = @import("timer.zig").Timer;
 
-/// Text or binary: the type of a message.
+/// The type of a message: text or binary.
 pub const Kind = ws.Kind;
 
-/// The close code of a WebSocket that ended, and the peer's text.
+/// The close code of a WebSocket that ended, and the peer's reason.
 pub const Close = struct { code: u16, reason: []const u8 };
 
-/// Stands for "the peer went without a close frame" (RFC 6455 section 7.4.1).
+/// The close code for a peer that left without a close frame (RFC 6455 section 7.4.1).
 pub const code_abnormal = 1006;
-/// Stands for "the server stops" (RFC 6455 section 7.4.1).
+/// The close code for a server that stops (RFC 6455 section 7.4.1).
 pub const code_going_away = 1001;
-/// The code for a restart, from the registry that RFC 6455 section 11.7 has: the client may connect again at
-/// once.
+/// The close code for a restart (registry of RFC 6455 section 11.7): the client may connect again at once.
 pub const code_service_restart = 1012;
 
-/// A frame or a message is larger than it may be.
+/// The close code for a frame or message over the limit (RFC 6455 section 7.4.1).
 pub const code_too_big = 1009;
-/// The server has failed (RFC 6455 section 7.4.1).
+/// The close code for a fault of the server (RFC 6455 section 7.4.1).
 pub const code_internal_error = 1011;
 
-/// Why a message is not sent. Nothing was queued.
+/// Reasons why a message is not sent. Nothing was queued.
 pub const SendError = error{ OutOfMemory, NotUtf8, NotOpen };
-/// Why a close frame is not sent.
+/// Reasons why a close frame is not sent.
 pub const CloseError = ws.Session.CloseError || error{OutOfMemory};
 
-/// An exchange after a WebSocket handshake: messages, pings, the end.
+/// An exchange after a WebSocket handshake: its messages, pings and end.
 pub const WebSocket = struct {
     session: ws.Session,
-    /// The Sec-WebSocket-Accept that the handshake will be answered with.
+    /// The value of Sec-WebSocket-Accept for the response to the handshake.
     accept: [ws.handshake.accept_bytes]u8,
     state: State = .handshake,
-    /// Permessage-deflate: an offer that can be met, until the host accepts the WebSocket, and the agreement
-    /// from then on. Null: messages are not compressed.
+    /// Permessage-deflate: the offer that can be met, until the host accepts the WebSocket, and then the
+    /// agreement. Null: messages are not compressed.
     compression: ?Context,
     /// Messages of fewer bytes are not compressed.
     deflate_bytes_min: u32,
     incoming: Incoming = .{},
     keepalive: Keepalive = .{},
-    /// The peer has said its last word; `end` comes next.
+    /// The peer's end was read; `end` follows.
     ending: ?Ending = null,
-    /// `end` waits for the next round already.
+    /// The WebSocket is listed for `end` in the next round.
     postponed: bool = false,
 
     comptime {
-        // All that an idle WebSocket holds besides its connection and its exchange.
+        // An idle WebSocket takes this memory beside its connection and its exchange.
         assert(@sizeOf(WebSocket) <= 448);
     }
 
@@ -69,11 +68,12 @@ pub const WebSocket = struct {
         /// The host has not accepted the WebSocket yet.
         handshake,
         open,
-        /// We sent a close frame, the peer owes its own until then. `why`: the engine closed, not its host.
+        /// The server has sent a close frame, and the peer must answer it until `until`. `why`: the engine
+        /// closed, not its host.
         closing: struct { until: u64, why: ?Reason = null },
     };
 
-    /// The peer's end of the WebSocket: its close frame, or its fault.
+    /// A fault of the peer, with the close code for it.
     pub const Failure = ws.Failure;
     pub const Ending = union(enum) { closed: Close, failed: Failure };
 
@@ -84,7 +84,7 @@ pub const WebSocket = struct {
         pong_until: u64 = Timer.never,
     };
 
-    /// For a handshake that was found right; `text` and `fields` are its head.
+    /// Creates a WebSocket for a valid handshake, whose head has `text` and `fields`.
     pub fn init(
         key: ?*const [ws.handshake.key_bytes]u8,
         text: []const u8,
@@ -106,7 +106,7 @@ pub const WebSocket = struct {
         return websocket;
     }
 
-    /// The host has accepted the WebSocket, and the answer to its handshake is queued.
+    /// Opens the WebSocket, whose host has accepted it. The response to the handshake is queued already.
     pub fn open(websocket: *WebSocket, is_compressed: bool) void {
         assert(websocket.state == .handshake);
         if (!is_compressed) websocket.compression = null;
@@ -114,7 +114,7 @@ pub const WebSocket = struct {
         websocket.state = .open;
     }
 
-    /// `gpa` is the `Compression`'s, `line` the worker's.
+    /// Frees all memory. `gpa` is that of `Compression`, `line` is the worker's.
     pub fn deinit(websocket: *WebSocket, pool: *Pool, gpa: std.mem.Allocator, line: *Line) void {
         websocket.incoming.deinit(pool, gpa, line);
         if (websocket.compression) |*context| context.deinit(gpa);
@@ -125,13 +125,13 @@ pub const WebSocket = struct {
         return websocket.state == .open;
     }
 
-    /// log2 of the window with which the peer inflates; null: no message to it is compressed.
+    /// log2 of the window with which the peer inflates messages; null: its messages are not compressed.
     pub fn sentWindowBits(websocket: *const WebSocket) ?u4 {
         const context = &(websocket.compression orelse return null);
         return context.agreement.server_window_bits;
     }
 
-    /// When something has to happen without the peer doing anything.
+    /// The time at which the server must act although the peer does nothing, in milliseconds.
     pub fn deadline(websocket: *const WebSocket) u64 {
         return switch (websocket.state) {
             .handshake => Timer.never,
@@ -140,10 +140,10 @@ pub const WebSocket = struct {
         };
     }
 
-    /// The consequence of a deadline.
+    /// The action that follows a deadline.
     pub const Due = enum { nothing, ping, pong_missed, close_unanswered };
 
-    /// The deadline's consequence that is due at `now`.
+    /// The action that is due at `now`.
     pub fn due(websocket: *const WebSocket, now: u64) Due {
         if (now < websocket.deadline()) return .nothing;
         return switch (websocket.state) {
@@ -153,8 +153,8 @@ pub const WebSocket = struct {
         };
     }
 
-    /// Pings every `interval_ms` (0: never) and expects a pong within `timeout_ms` (0: does not).
-    /// Replaces earlier settings.
+    /// Sends a ping every `interval_ms` (0: never) and expects a pong within `timeout_ms` (0: for ever).
+    /// Earlier settings are replaced.
     pub fn setKeepalive(websocket: *WebSocket, interval_ms: u32, timeout_ms: u32, now: u64) void {
         websocket.keepalive = .{
             .interval_ms = interval_ms,
@@ -163,23 +163,23 @@ pub const WebSocket = struct {
         };
     }
 
-    /// The host takes other messages from now on.
+    /// Sets the messages that the host takes.
     pub fn setFlow(websocket: *WebSocket, flow: Incoming.Flow) void {
         websocket.incoming.setFlow(flow);
         websocket.excusePong();
     }
 
-    /// A pong that is on its way is not expected while nobody reads.
+    /// Expects no pong for pings that were sent, while the peer is not read.
     pub fn excusePong(websocket: *WebSocket) void {
         if (websocket.incoming.isStalled()) websocket.keepalive.pong_until = Timer.never;
     }
 
-    /// Whether there is something to tell the host that has come already.
+    /// Whether the host can be told of a message or an end that has come.
     pub fn isReady(websocket: *const WebSocket) bool {
         return websocket.incoming.isReady() or (websocket.ending != null and !websocket.incoming.isStalled());
     }
 
-    /// The reason why the engine itself began to close; null when its host or the peer did.
+    /// The reason for which the engine itself closed the WebSocket; null: its host or the peer closed it.
     pub fn closedBy(websocket: *const WebSocket) ?Reason {
         return switch (websocket.state) {
             .handshake, .open => null,
@@ -187,40 +187,42 @@ pub const WebSocket = struct {
         };
     }
 
-    /// Queues the ping that is due.
+    /// Queues a ping, which must be due.
     pub fn ping(websocket: *WebSocket, outbox: *Outbox, pool: *Pool, now: u64) error{OutOfMemory}!void {
         assert(websocket.state == .open and websocket.keepalive.interval_ms > 0);
         const keepalive = &websocket.keepalive;
         var frame: [ws.frame.control_bytes_max]u8 = undefined;
         try outbox.append(pool, frame[0..websocket.session.encodePing("", null, &frame)]);
         keepalive.ping_at = now + keepalive.interval_ms;
-        // While a message of the peer waits, its answers are not read.
+        // While a held message keeps the peer from being read, its pongs are not read either.
         const expected = keepalive.timeout_ms > 0 and !websocket.incoming.isStalled();
         if (expected and keepalive.pong_until == Timer.never) {
             keepalive.pong_until = now + keepalive.timeout_ms;
         }
     }
 
-    /// The consequence of input for the worker.
+    /// The result of input, for the worker.
     pub const Event = union(enum) {
         need_more,
-        /// A control frame was dealt with, or a piece of a message kept.
+        /// A control frame was answered, or a piece of a message was kept.
         handled,
-        /// A complete message; valid until `Incoming.forget`, which comes next, unless it is held.
+        /// A complete message. Its bytes are valid until `Incoming.forget`, which follows unless the message
+        /// is held.
         message: Message,
-        /// A complete message, as `message`, that has to be inflated.
+        /// A complete compressed message, with bytes as for `message`.
         compressed: Message,
-        /// See `ending`. Nothing more is read: `end` comes next, now or later.
+        /// The peer has ended the WebSocket (`ending`). Its bytes are not read any more, and `end` follows.
         ending,
     };
 
-    /// A message with its bytes as they came, or inflated.
+    /// A message with its bytes, compressed or inflated.
     pub const Message = struct { kind: Kind, bytes: []const u8 };
 
-    /// The answer to one call of `feed`.
+    /// The result of one call of `feed`.
     pub const Step = struct { consumed: usize, event: Event };
 
-    /// Reads from the unread bytes, unmasking in place. Queues what the protocol owes the peer.
+    /// Parses received bytes, which are unmasked in place. Queues frames that the protocol demands, such as
+    /// pongs.
     pub fn feed(websocket: *WebSocket, bytes: []u8, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!Step {
         assert(websocket.incoming.held == .nothing);
         if (websocket.ending != null) return .{ .consumed = 0, .event = .ending };
@@ -230,7 +232,7 @@ pub const WebSocket = struct {
             .data => |data| try websocket.takeData(data, pool),
             .ping => |payload| try websocket.answerPing(payload, outbox, pool),
             .pong => websocket.notePong(),
-            // The reason stays where it is: the session reads nothing after it.
+            // The reason may stay in the received bytes, because the session reads nothing after it.
             .close => |close_frame| websocket.noteEnding(.{ .closed = .{
                 .code = close_frame.code,
                 .reason = close_frame.reason,
@@ -240,10 +242,10 @@ pub const WebSocket = struct {
         return .{ .consumed = step.consumed, .event = event };
     }
 
-    /// Messages are inflated when they are complete, not before: until then a peer holds no more of our
-    /// memory than it has sent bytes.
+    /// Messages are inflated when they are complete, so that until then a peer holds no more memory than it
+    /// has sent bytes.
     fn takeData(websocket: *WebSocket, data: ws.Data, pool: *Pool) error{OutOfMemory}!Event {
-        if (websocket.state != .open) return .handled; // we are closing: what still comes is not for the host
+        if (websocket.state != .open) return .handled; // the host wants no message after a close frame
         const pieces = &websocket.incoming.pieces;
         const whole = data.first and data.last;
         if (!whole) try pieces.append(pool, data.bytes);
@@ -252,13 +254,13 @@ pub const WebSocket = struct {
         return if (data.compressed) .{ .compressed = message } else .{ .message = message };
     }
 
-    /// Whether a compressed message may turn out to be short enough to be delivered at once.
+    /// Whether a compressed message may be short enough to be inflated and delivered at once.
     pub fn inflatesAtOnce(websocket: *const WebSocket, message: Message) bool {
         return websocket.incoming.roomAtOnce() > 0 and message.bytes.len <= Compression.at_once_bytes_max;
     }
 
-    /// The event that such a message is when it is inflated: a message, or an ending. Null: it is
-    /// too long after all.
+    /// Inflates a compressed message, and returns a message or an ending. Null: the message is too long for
+    /// that.
     pub fn inflateAtOnce(
         websocket: *WebSocket,
         message: Message,
@@ -285,7 +287,7 @@ pub const WebSocket = struct {
         return .{ .message = .{ .kind = message.kind, .bytes = bytes } };
     }
 
-    /// Inflates a slice of the held message; answers what that has cost.
+    /// Inflates a slice of the held message and returns the cost of that.
     pub fn inflateSlice(
         websocket: *WebSocket,
         pool: *Pool,
@@ -310,7 +312,7 @@ pub const WebSocket = struct {
         };
     }
 
-    /// A message cannot be read after all.
+    /// Ends the WebSocket because of a message that cannot be read.
     fn refuse(websocket: *WebSocket, fault: error{ TooBig, Corrupt, NotUtf8 }) Event {
         return websocket.noteEnding(.{ .failed = switch (fault) {
             error.TooBig => websocket.session.refuse(code_too_big, "message too big"),
@@ -324,8 +326,8 @@ pub const WebSocket = struct {
         return .ending;
     }
 
-    /// The close code and the reason that the host is told of an end: the peer's close frame, if it was read,
-    /// counts for more than `reason`.
+    /// The close code and the reason of the end for the host. If the peer's close frame was read, it counts
+    /// for more than `reason`.
     pub fn endSeen(websocket: *const WebSocket, reason: Reason) struct { close: Close, reason: ?Reason } {
         const ending = websocket.ending orelse
             return .{ .close = .{ .code = code_abnormal, .reason = "" }, .reason = reason };
@@ -338,7 +340,7 @@ pub const WebSocket = struct {
         };
     }
 
-    /// Queues our close frame for a peer whose last frame was read, unless it was sent before.
+    /// Queues the server's close frame after the peer's last frame, unless it was sent before.
     pub fn end(websocket: *WebSocket, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!void {
         if (websocket.session.closeSent()) return;
         switch (websocket.ending.?) {
@@ -347,8 +349,8 @@ pub const WebSocket = struct {
         }
     }
 
-    /// Messages go out that others have framed, compressed perhaps: references to what was sent before would
-    /// miss them.
+    /// Forgets sent messages, because frames of another compressor are sent now, and later messages must not
+    /// refer to earlier ones.
     pub fn forgetSent(websocket: *WebSocket) void {
         if (websocket.compression) |*context| context.forgetSent();
     }
@@ -370,7 +372,7 @@ pub const WebSocket = struct {
         return .handled;
     }
 
-    /// Queues a close frame with a code and a reason that are known to be right.
+    /// Queues a close frame with a code and reason that must be valid.
     fn queueClose(
         websocket: *WebSocket,
         code: u16,
@@ -383,8 +385,8 @@ pub const WebSocket = struct {
         try outbox.append(pool, frame[0..len]);
     }
 
-    /// Queues one message. With a loan, `bytes` may stay where they are until that comes back. On an error
-    /// nothing has changed, and the loan is not taken.
+    /// Queues one message. With a loan, `bytes` may not change until the loan comes back. On an error nothing
+    /// has changed, and the loan is not taken.
     pub fn send(
         websocket: *WebSocket,
         kind: Kind,
@@ -398,8 +400,8 @@ pub const WebSocket = struct {
         if (kind == .text and !ws.utf8.valid(bytes)) return error.NotUtf8;
         if (websocket.compression) |*context| {
             if (bytes.len >= websocket.deflate_bytes_min) {
-                // Not inlined: deflating takes 24 KiB of stack, which other messages would
-                // have to touch as well.
+                // The call is not inlined: deflating takes 24 KiB of stack, which other messages must not
+                // touch.
                 const deflater = try compression.deflater(context);
                 const arguments = .{ websocket, deflater, kind, bytes, outbox, pool };
                 if (try @call(.never_inline, sendDeflated, arguments)) {
@@ -413,7 +415,7 @@ pub const WebSocket = struct {
         errdefer websocket.session.sending = before;
         const len = websocket.session.encodeHeader(.{ .kind = kind, .len = bytes.len }, null, &header);
         if (bytes.len <= small_bytes) {
-            // The frame's header and a small message go into one piece of memory, with one copy.
+            // A short message is copied behind its header in one piece of memory.
             const space = try outbox.reserve(pool, header.len + small_bytes);
             @memcpy(space[0..len], header[0..len]);
             @memcpy(space[len..][0..bytes.len], bytes);
@@ -433,9 +435,9 @@ pub const WebSocket = struct {
 
     const small_bytes = 512;
 
-    /// Queues a message compressed, in frames of a bounded length of plain text; so a large one needs no
-    /// second buffer of its size, and the length of a frame fits 16 bits. False: the message does not shrink,
-    /// and nothing has changed.
+    /// Queues a compressed message in frames of at most `deflated_frame_bytes` bytes before compression: a
+    /// large message needs no second buffer of its size, and a frame's length fits 16 bits. False: the
+    /// message does not shrink, and nothing has changed.
     fn sendDeflated(
         websocket: *WebSocket,
         deflater: *Deflater,
@@ -450,7 +452,7 @@ pub const WebSocket = struct {
             deflater.forget();
             websocket.session.sending = null;
         }
-        // A message of one frame goes to where the one before it ended.
+        // A message of one frame is written directly to the outbox.
         const target = if (bytes.len <= deflated_frame_bytes) outbox else &frames;
         var rest = bytes;
         while (true) {
@@ -483,7 +485,7 @@ pub const WebSocket = struct {
         assert(Deflater.outputBytesMax(deflated_frame_bytes) <= 0xFFFF);
     }
 
-    /// Puts a header before a payload that lies at `space[frame_header_bytes..]`; answers the length of both.
+    /// Writes a header before the payload at `space[frame_header_bytes..]`, and returns the length of both.
     fn putHeader(websocket: *WebSocket, space: []u8, piece: ws.Session.Piece) usize {
         var header: [ws.frame.header_bytes_max]u8 = undefined;
         const len = websocket.session.encodeHeader(piece, null, &header);
@@ -500,7 +502,7 @@ pub const WebSocket = struct {
         return len + payload_len;
     }
 
-    /// Queues a close frame of ours; the peer owes an answer until `until`. On an error nothing has changed.
+    /// Queues a close frame, which the peer must answer until `until`. On an error nothing has changed.
     pub fn close(
         websocket: *WebSocket,
         code: u16,
@@ -542,7 +544,7 @@ test "pings at an interval, and a pong that is missed" {
     try testing.expectEqual(1135, websocket.deadline());
     try testing.expectEqual(.nothing, websocket.due(1134));
     try testing.expectEqual(.pong_missed, websocket.due(1135));
-    // A second ping gives the peer no more time.
+    // A second ping does not move the deadline of the pong.
     try websocket.ping(&outbox, &pool, 1120);
     try testing.expectEqual(1135, websocket.deadline());
     try testing.expectEqual(2 * "\x89\x00".len, outbox.bytes);

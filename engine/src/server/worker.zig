@@ -1,74 +1,75 @@
-//! The loop of one thread: joins an io, many transports and a host. The only file in which they meet.
+//! The loop of one thread over an io, many transports and a host, which meet in this file only.
 //! Its parts lie in `worker/`: accept, access, apply, counting, gathering, handshakes, health, input, memory,
 //! output, proxied, refusals, relay, repeat, secure, storage, streams, turns, upload, websocket.
 //!
-//! A host answers requests: `NativeHost` for Zig handlers, that of the C API for everybody else. A host
-//! provides, for its exchanges,
+//! A host answers requests: `NativeHost` for Zig handlers, the C API's host for all others. For its exchanges
+//! a host provides
 //!
 //!     pub const demand: Demand
-//!         whether it asks for bodies (`read`), takes them as they come, or wants them whole; a host that
-//!         wants more than one of these has them as `demands`, and
+//!         the form in which it takes requests: it asks for bodies (`read`), gets them as they come, or gets
+//!         whole bodies; a host that chooses for each exchange has `demands` in its place, and
 //!     fn route(host, *Exchange, *const Head) void
-//!         writes one into the exchange
+//!         writes the chosen demand into the exchange
 //!     fn request(host, worker, *Exchange, *const Head) void
-//!         a head; what of the body came along follows at once, unless the host wants it whole: then
-//!         `Exchange.takeIntake` has all of it, and its trailers
+//!         takes a head; bytes of the body that came with it follow at once; for a host that wants whole
+//!         bodies, `Exchange.takeIntake` has the body and the trailers
 //!     fn body(host, worker, *Exchange, []const u8) void
-//!         the next piece
+//!         takes the next piece of the body
 //!     fn trailers(host, worker, *Exchange, *const Head) void
-//!         the fields behind a chunked body, before bodyEnd
+//!         takes the trailer section, before bodyEnd
 //!     fn bodyEnd(host, worker, *Exchange) void
 //!     fn drained(host, worker, *Exchange) void
-//!         output fell below the low-water mark
+//!         queued output fell below the low-water mark
 //!     fn flushed(host, worker, *Exchange) void (optional)
-//!         all was sent, after a flush() that could not do it at once
+//!         all output was sent, after a flush() that could not send it at once
 //!     fn finished(host, worker, *Exchange) void
-//!         the rest of an ended response was sent; the ticket dies with the call
+//!         the rest of an ended response was sent; the ticket is invalid after the call
 //!     fn aborted(host, worker, *Exchange, Reason) void
-//!         it will not be sent; the ticket dies with the call
+//!         the rest of the response will not be sent; the ticket is invalid after the call
 //!     fn forgotten(host, *Exchange) void (optional)
-//!         its slot is given back: whatever else was told, nothing more follows
+//!         the exchange's slot is given back: no further call is about the exchange
 //!     fn message(host, worker, *Exchange, kind, []const u8) void
-//!         a whole WebSocket message; Incoming.surrender gives its memory away
+//!         takes a whole WebSocket message; Incoming.surrender gives its memory away
 //!     fn closed(host, worker, *Exchange, websocket.Close, ?Reason) void
-//!         the WebSocket ended; a reason if it was not the peer's close; the ticket dies
+//!         the WebSocket ended, for a reason if not by the peer's close; the ticket is invalid after the call
 //!     fn halfClosed(host, worker, *Exchange) void
-//!         the peer sends no more; what it sent before may still come
+//!         the peer has ended its sending side; earlier bytes may still come
 //!     fn owesMessages(host, *const Exchange) bool (optional)
-//!         messages of a WebSocket were not read yet; its end waits, too
+//!         whether the application has not read all messages of a WebSocket, so that its end waits
 //!     fn bodySpace(host, worker, *Exchange, most: usize) ?[]u8 (optional)
-//!         memory that the next piece of a long body may be received to, which `body` then gets; null: it
-//!         gets what lies elsewhere
+//!         memory to which the next piece of a long body may be received, before `body` gets it; null: the
+//!         piece is received elsewhere
 //!     fn isBehind(host, *const Exchange) bool (optional)
-//!         its WebSockets wait until `unpark`
+//!         whether its WebSockets wait until `unpark`
 //!     fn takenAt(host, *const Exchange) u64 (optional)
-//!         when, by the io's clock in microseconds, it began to work on a request
+//!         the time at which it began to work on a request, in microseconds by the io's clock
 //!     fn progress(host, *const Exchange) void (optional)
-//!         the kernel took output of an exchange, or did not
+//!         the kernel was given output of an exchange, and took all, some or none of it
 //!     fn notice(host, worker, ?*Exchange, Level, text) void
-//!         a line for a log; the exchange that it is about, which it names
+//!         takes a line for a log, and the exchange that the line is about
 //!
-//! and, for the worker,
+//! and for the worker
 //!
 //!     fn stopped(host, worker) void
-//!         after drain() or cut(): nothing is left
+//!         no connection is left after drain() or cut()
 //!     fn lines(host, worker, []const u8) void (optional)
-//!         access log lines, if the log's target is the host
+//!         takes lines of the access log, if the log's target is the host
 //!     fn isTaking(host) bool (optional)
-//!         whether it has taken what it was told before
+//!         whether it has taken the events that it was given before
 //!     fn relieve(host) bool (optional)
-//!         much memory is free, which the system may have back; false: ask again, somewhat later
+//!         much memory is free, which the host may give back to the system; false: the worker asks again
 //!     fn patience(host, wanted_ms) i32 (optional)
-//!         how long a wait may be; 0: there is something to do
+//!         milliseconds that the worker may wait; 0: the host has something to do
 //!     fn waited(host) void (optional)
-//!         that wait is over
+//!         the worker's wait is over
 //!     fn refusalPage(host, status: u16) ?Page (optional)
-//!         its words for a request that the engine refuses
+//!         the content of the response to a request that the engine refuses
 //!     fn waiting(host) bool
-//!         events lie ready that the host has to look at before it waits
+//!         whether events lie ready that the host must handle before it waits
 //!
-//! A host may answer inside these calls or at any later time, by exchange or by ticket, and `drain`, but not
-//! `cut`. What may be gone then: worker/output.zig.
+//! A host may answer inside these calls or later, by exchange or by ticket, and may call `drain`, but not
+//! `cut`. worker/output.zig says which exchanges may have ended after an answer.
+
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");

@@ -1,21 +1,20 @@
 //! The format of access log lines: presets and Apache's percent atoms, compiled once into the texts that are
 //! kept of a request when it begins, and the values that its end adds.
-//!     %h  client address ("unix" for a Unix socket)      %s  status; "-": there was no answer
+//!     %h  client address ("unix" for a Unix socket)      %s  status; "-": there was no response
 //!     %l  %u  always "-"                                 %b  bytes of response body; "-" for none
-//!     %t  [time when the request came, local time]       %B  the same with 0 for none
+//!     %t  [time when the request came, local time]       %B  like %b, with 0 for none
 //!     %r  request line                                   %d  seconds until the end, with microseconds
 //!     %m  method                                         %D  microseconds until the end
 //!     %U  path as received                               %T  whole seconds until the end
-//!     %q  query as received, with its "?"                %X  "X": cut short; "+": the connection goes on;
-//!       "-": it ends
-//!     %H  protocol, "HTTP/1.1"                           %L  the request's id: "connection-request"
-//!     %p  port that was connected to                     %P  process id
-//!     %{Name}i  a request header                         %%  a percent sign
-//!     %{iso}t  the time as in RFC 3339                   %{ms}T %{us}T %{s}T  time until the end in that
-//!       unit
-//!     %^FB  microseconds until the answer began          %{ms}^FB %{us}^FB %{s}^FB  the same in that unit
-//!     %Q  microseconds for which the request, complete,  %{ms}Q %{us}Q %{s}Q  the same in that unit
-//!       waited for the application; "-": it got none
+//!     %q  query as received, with its "?"                %X  "X": cut short; "+" or "-": the connection
+//!     %H  protocol, "HTTP/1.1"                               goes on or ends
+//!     %p  local port of the connection                   %L  the request's id: "connection-request"
+//!     %{Name}i  a request header                         %P  process id
+//!     %{iso}t  the time as in RFC 3339                   %%  a percent sign
+//!     %{ms}T %{us}T %{s}T  time until the end in this unit
+//!     %^FB  microseconds until the response began        %{ms}^FB %{us}^FB %{s}^FB  in this unit
+//!     %Q  microseconds for which the complete request    %{ms}Q %{us}Q %{s}Q  in this unit
+//!         waited for the application; "-": no application took it
 //!     %M  the group of interpreters that the request is for; "-": it has no name
 //!
 //! and of the connection's TLS, under the names of Apache's mod_ssl; all are "-" without TLS:
