@@ -140,7 +140,7 @@ pub const Incoming = struct {
     }
 
     /// Puts a compressed message into the queue of those that are inflated slice by slice. `ticket`: the
-    /// WebSocket's exchange.
+    /// lane.
     pub fn lineUp(
         incoming: *Incoming,
         kind: Kind,

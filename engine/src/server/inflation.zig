@@ -13,7 +13,7 @@ const Ticket = @import("slab.zig").Ticket;
 /// A message that is inflated slice by slice. Its WebSocket keeps the compressed bytes.
 pub const Inflation = struct {
     node: std.DoublyLinkedList.Node = .{},
-    /// The exchange of the message's WebSocket.
+    /// The ticket of the lane of the message's WebSocket.
     ticket: Ticket,
     kind: Kind,
     waits: bool = false,

@@ -122,17 +122,17 @@ const Reason = types.Reason;
 const Level = types.Level;
 const Stats = types.Stats;
 
-/// The loop of one thread over an io, for a host that answers requests.
+/// The event loop of one thread over an io, with a host that answers requests.
 pub fn Worker(comptime Io: type, comptime Host: type) type {
     return struct {
         const Self = @This();
         pub const HostType = Host;
         pub const IoType = Io;
-        /// Whether a host answers while its requests are read.
+        /// Whether one of the host's demands is that requests come while they are read (`Demand.Pace.push`).
         pub const has_pushing = for (demands) |demand| {
             if (demand.pace == .push) break true;
         } else false;
-        /// Whether a host wants whole bodies.
+        /// Whether one of the host's demands is for whole bodies.
         pub const has_gathering = for (demands) |demand| {
             if (demand.body == .whole) break true;
         } else false;
@@ -140,7 +140,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const IoOptions = if (@hasDecl(Io, "Options")) Io.Options else io_layer.Options;
 
         gpa: std.mem.Allocator,
-        /// The allocator of pages that go back to the kernel when they are free.
+        /// The allocator of pages that go back to the kernel when they are freed.
         pages: std.mem.Allocator = std.heap.page_allocator,
         config: Config,
         limits: Limits,
@@ -156,44 +156,42 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         wheel: timer.Wheel,
         clock: Clock,
         share: Share = .{},
-        /// Scratch for the head that is being parsed.
+        /// The head that is being parsed.
         head: Head,
         clients: Clients = .{},
-        /// Lanes that wait to be looked at.
         waiting: Waiting = .{},
         budget: Budget = .{},
         inflations: Line = .{},
-        /// The lane whose bytes are being parsed now: output that it queues is sent at the end of that, not
-        /// before.
+        /// The lane whose bytes are being parsed. Output that it queues meanwhile is sent afterwards.
         pumping: ?*Lane = null,
-        /// Memory that transports with streams share; null: there has been none.
+        /// Memory that transports with streams share; null: there was no such transport yet.
         shared: ?*streams.Shared = null,
-        /// `retiring`: another worker takes this one's place; `leaving`: and WebSockets have been ended.
+        /// `retiring`: another worker takes this worker's place. `leaving`: moreover, WebSockets were ended.
         stopping: enum { no, retiring, leaving, draining, stopped } = .no,
         /// Whether `retire` was called.
         replaced: bool = false,
-        /// Whether connections are accepted, and why they are not.
+        /// Reasons why no connections are accepted.
         accepting: Accepting = .{},
         listeners: std.ArrayList(Listener),
         bodies: Bodies = .{},
-        /// The reader of files that are not in memory.
+        /// The threads that read files which are not in memory.
         storage: Storage = .{},
         scratch: secure.Scratch = .{},
         handshakes: Handshakes = .{},
-        /// Troubles of which the log is told at most once a second.
+        /// Events that the log reports at most once a second.
         troubles: Troubles = .{},
         connections_max: u32,
         admission: *Admission,
         memory: Memory = .{},
         numbers: u32 = 0,
-        /// The number of transports whose peers are applications.
+        /// The number of transports that lead to applications of relays.
         relays: u32 = 0,
         health: Health = .{},
         access: ?AccessLog = null,
         stats: Stats = .{},
         counting: Counting = .{},
 
-        /// `host` must outlive the worker. Create it after fork, in the thread that runs it.
+        /// `host` must outlive the worker. A worker is created after fork, in the thread that runs it.
         pub fn init(gpa: std.mem.Allocator, config: Config, host: *Host, io_options: IoOptions) !Self {
             var options = io_options;
             options.receive_buffer_bytes = config.receive_bytes;
@@ -227,8 +225,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             };
         }
 
-        /// Counts the connections per client address together with other workers of the same server. Before
-        /// the first connection.
+        /// Counts connections of client addresses together with other workers of the server. May be called
+        /// only before the first connection.
         pub fn useAdmission(w: *Self, shared: *Admission) void {
             assert(w.transports.count == 0);
             const before = w.admission;
@@ -236,7 +234,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             before.release();
         }
 
-        /// Closes every connection without telling its peer and frees everything.
+        /// Closes all connections without a message to their peers, and frees all memory.
         pub fn deinit(w: *Self) void {
             var it = w.lanes();
             while (it.next()) |lane| w.release(lane);
@@ -264,10 +262,10 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.* = undefined;
         }
 
-        /// Changes one limit. Holds for requests that begin from now on; a request head or body that is being
-        /// read keeps to the new one as well.
+        /// Changes one limit, for requests that begin from now on, and for heads and bodies that are being
+        /// read.
         pub fn set(w: *Self, name: []const u8, value: i64) Config.SetError!void {
-            // The scratch for heads was allocated for the number of fields that the worker was created with.
+            // The array for heads has room for the number of fields that was set when the worker was created.
             if (std.mem.eql(u8, name, "header_count_max") and value > w.head.storage.len) {
                 return error.OutOfRange;
             }
@@ -279,13 +277,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- Listeners
 
-        /// Listens on an address; the listener's number.
+        /// Listens on an address. Returns the listener's number.
         pub fn listen(w: *Self, address: io_layer.Address, options: io_layer.ListenOptions) !u32 {
             try w.listeners.ensureUnusedCapacity(w.gpa, 1);
             return w.addListener(try w.io.listen(address, options));
         }
 
-        /// Takes over a listening descriptor; the listener's number.
+        /// Takes over a listening descriptor. Returns the listener's number.
         pub fn adoptListener(w: *Self, fd: i32) !u32 {
             try w.listeners.ensureUnusedCapacity(w.gpa, 1);
             return w.addListener(try w.io.adoptListener(fd));
@@ -297,26 +295,26 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return @intCast(w.listeners.items.len - 1);
         }
 
-        /// An address at which another program part accepts; its number, for `adopt`.
+        /// Notes an address at which other code accepts. Returns the listener's number, for `adopt`.
         pub fn noteListener(w: *Self, address: io_layer.Address) error{OutOfMemory}!u32 {
             try w.listeners.append(w.gpa, .at(null, address));
             return @intCast(w.listeners.items.len - 1);
         }
 
-        /// The bound address, with the real port after port 0.
+        /// The listener's address, with the port that the kernel chose for port 0.
         pub fn listenerAddress(w: *Self, listener: u32) io_layer.Address {
             return w.listeners.items[listener].address;
         }
 
-        /// The place that a lane's peer connected to: a numeric address, or the path of a Unix socket. Valid
-        /// until the worker listens elsewhere.
+        /// The local address of a lane's connection: numeric, or the path of a Unix socket. Valid until a
+        /// listener is added.
         pub fn localText(w: *const Self, lane: *const Lane) []const u8 {
             const transport = lane.transport;
             if (transport.local_address) |address| return address.text.slice();
             return w.listeners.items[transport.listener].path.path();
         }
 
-        // ---- What hosts call
+        // ---- Functions for hosts
 
         const health_part = @import("worker/health.zig").HealthPart(Self);
         const access_part = @import("worker/access.zig").Access(Self);
@@ -396,7 +394,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub const limitAnswer = live.limitAnswer;
         pub const limitRequest = live.limitRequest;
 
-        // ---- What the parts call of each other
+        // ---- Functions that parts of the worker call of each other
 
         pub const unpark = turns.unpark;
         pub const reserveTurns = turns.reserve;
@@ -436,13 +434,14 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- The loop
 
-        /// A push host answers at once, and this number of its answers are sent together: receiving and
-        /// sending in turn, kernel and host would evict each other's code with every request (1 to 2 % of a
-        /// hello). No more, since the first one waits for the last one's handler.
+        /// Responses of a push host that are sent together. The host answers at once, and if receiving and
+        /// sending alternated, kernel and host would evict each other's code from the cache with every
+        /// request (1 to 2 % of a short response). The first response waits for the handler of the last one,
+        /// so there are no more.
         const answers_together = 16;
 
-        /// Runs one round: sends output that is due, reads what came, runs deadlines. Waits up to
-        /// `timeout_ms` (-1: without bound) if there is nothing to do.
+        /// Runs one round: sends output that is due, reads input, carries out deadlines. Waits up to
+        /// `timeout_ms` milliseconds (-1: for ever) if there is nothing to do.
         pub fn poll(w: *Self, timeout_ms: i32) !void {
             w.share.begin();
             w.budget.begin(w.config.round_bytes);
@@ -476,13 +475,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.checkStopped();
         }
 
-        /// Sends what would be sent when the next round begins.
+        /// Sends output that would be sent at the beginning of the next round.
         pub fn sendCorked(w: *Self) void {
             turns.uncork(w);
         }
 
-        /// Whether the next round brings requests that have come behind those that were answered in this
-        /// one: their answers then leave together.
+        /// Whether the next round brings requests behind those that were answered in this round, so that
+        /// their responses can be sent together.
         pub fn goesOn(w: *Self) bool {
             for (w.waiting.corked.items) |ticket| {
                 const lane = w.laneOf(ticket) orelse continue;
@@ -491,26 +490,26 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return false;
         }
 
-        /// After a burst, the C library gives free memory back to the system, and so does the host.
+        /// Lets the C library and the host give free memory back to the system after a burst.
         fn relieve(w: *Self) void {
             if (!w.relief.look(w.pool.taken_bytes + w.pool.loans.bytes, w.clock.now)) return;
             const done = if (@hasDecl(Host, "relieve")) w.host.relieve() else true;
             if (done) w.relief.end(w.clock.now) else w.relief.postpone(w.clock.now);
         }
 
-        /// Bytes of buffers that are in use, and unsent bytes of strings that were lent.
+        /// Bytes of buffers that are in use, and unsent bytes of lent strings.
         pub inline fn heldBytes(w: *const Self) u64 {
             return w.pool.taken_bytes + w.pool.loans.bytes;
         }
 
-        /// Whether what hosts have queued in this round calls for a look at memory before they are handed
-        /// more.
+        /// Whether hosts have queued so much in this round that memory is measured before they get more
+        /// input.
         pub inline fn hasGrown(w: *const Self) bool {
             return w.memory.hasGrown(w.heldBytes());
         }
 
-        /// Makes `fd` readable when the next deadline comes: for hosts that wait elsewhere. Cheap when
-        /// nothing has changed.
+        /// Makes the worker's descriptor readable at the next deadline, for hosts that wait in another loop.
+        /// It costs little when nothing has changed.
         pub fn armAlarm(w: *Self) !void {
             try w.io.alarm(if (w.isUrgent()) w.clock.now else w.nextDeadline());
         }
@@ -531,7 +530,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- The host of an exchange
 
-        /// Has the host choose the demand of a request that begins, if it has several.
+        /// Lets a host with several demands choose one for a request that begins.
         pub inline fn route(w: *Self, exchange: *Exchange) void {
             if (@hasDecl(Host, "route")) w.host.route(exchange, &w.head);
         }
@@ -541,23 +540,24 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return if (@hasDecl(Host, "demands")) exchange.demand else Host.demand;
         }
 
-        /// The body of an exchange that is gathered, or waits to be taken.
+        /// The intake of an exchange: its body is being gathered, or waits for its host.
         pub inline fn intakeOf(exchange: *const Exchange) ?*Intake {
             return if (has_gathering) exchange.intake else null;
         }
 
-        /// Whether the host of an exchange has events to look at, and answers when it has.
+        /// Whether the host of an exchange has events to handle, and answers afterwards.
         pub inline fn isHostAtWork(w: *const Self, exchange: *const Exchange) bool {
             if (demandOf(exchange).pace == .push) return false;
             return if (@hasDecl(Host, "waitingOf")) w.host.waitingOf(exchange) else w.host.waiting();
         }
 
-        /// Whether applications answer in other threads or processes, so that answers come in later rounds.
+        /// Whether applications answer in other threads or processes, so that their responses come in later
+        /// rounds.
         pub inline fn answersElsewhere(w: *const Self) bool {
             return if (@hasDecl(Host, "isElsewhere")) w.host.isElsewhere() else false;
         }
 
-        /// Whether the host of an exchange has too many events to read to be given more messages now.
+        /// Whether the host of an exchange has too many unread events to get more messages now.
         pub inline fn isHostBehind(w: *const Self, exchange: *const Exchange) bool {
             return if (@hasDecl(Host, "isBehind")) w.host.isBehind(exchange) else false;
         }
@@ -598,7 +598,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
         }
 
-        /// Bytes of a peer were received, which may be gone afterwards.
+        /// Handles bytes that were received. The transport may be gone afterwards.
         pub inline fn noteReceived(w: *Self, transport: *Transport, bytes: []u8) void {
             w.memory.received += bytes.len;
             trace.wire(&transport.lane, .received, bytes.len);
@@ -611,12 +611,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return w.transports.get(@fromBackingInt(@intCast(token)));
         }
 
-        /// The transport of this name, unless it is gone.
+        /// The transport of a ticket; null: it is gone.
         pub fn transportOf(w: *Self, ticket: Ticket) ?*Transport {
             return w.transports.get(ticket);
         }
 
-        /// The lane of the transport or stream of this name, unless it is gone.
+        /// The lane of a transport's or stream's ticket; null: it is gone.
         pub fn laneOf(w: *Self, ticket: Ticket) ?*Lane {
             return switch (ticket.kind()) {
                 .transport => if (w.transports.get(ticket)) |transport| &transport.lane else null,
@@ -624,7 +624,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             };
         }
 
-        /// Goes over the lanes of all transports, then over those of all streams. Either may go on the way.
+        /// An iterator over the lanes of transports, then over those of streams. Lanes may end meanwhile.
         pub fn lanes(w: *Self) Lanes {
             return .{ .transports = w.transports.iterator(), .open_streams = w.open_streams.iterator() };
         }
@@ -689,7 +689,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.refuse(lane, refusal);
         }
 
-        /// Sets a lane's timer to its deadline, and its socket, if it has one, to be read or not.
+        /// Sets a lane's timer to its deadline, and reads the socket of a transport, or stops reading it.
         pub fn arm(w: *Self, lane: *Lane) void {
             if (lane.isStream()) return streams.armStream(w, .of(lane));
             const transport = lane.transport;
@@ -702,7 +702,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
 
         // ---- Ends
 
-        /// Tells the host something for its log.
+        /// Gives the host a line for its log.
         pub fn say(
             w: *Self,
             level: Level,
@@ -713,7 +713,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.host.notice(w, null, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
 
-        /// Like `say`, about an exchange, which the host names.
+        /// Like `say`, for a line about an exchange, which the host names.
         pub fn sayOf(
             w: *Self,
             exchange: *Exchange,
@@ -725,7 +725,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.host.notice(w, exchange, level, std.fmt.bufPrint(buffer, format, arguments) catch buffer);
         }
 
-        /// The connection is lost, or the stream: its exchange, if any, is aborted.
+        /// Ends a lane whose connection or stream is lost. Its exchange, if it has one, is aborted.
         pub fn fail(w: *Self, lane: *Lane, reason: Reason) void {
             if (lane.isClosed()) return;
             if (lane.current()) |exchange| w.endExchange(exchange, reason);
@@ -736,7 +736,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.close(lane);
         }
 
-        /// The exchange is over without a complete response: the host is told why.
+        /// Ends an exchange without a complete response, and tells the host the reason.
         pub fn endExchange(w: *Self, exchange: *Exchange, reason: Reason) void {
             exchange.lane.beginClosing();
             trace.aborted(exchange, reason);
@@ -752,17 +752,17 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.forget(exchange);
         }
 
-        /// Closes a connection or a stream that has no exchange any more.
+        /// Closes a connection or stream that has no exchange.
         pub fn close(w: *Self, lane: *Lane) void {
             if (lane.isClosed()) return;
-            assert(lane.current() == null); // an exchange ends by complete, endExchange or abort first
+            assert(lane.current() == null); // an exchange must have ended before
             if (lane.isStream()) streams.close(lane) else w.closeTransport(lane.transport);
-            // A lane whose bytes are being parsed further up the stack is released by `pump`.
+            // `pump` releases a lane whose bytes are being parsed further up the stack.
             if (w.pumping != lane) w.release(lane);
         }
 
         fn closeTransport(w: *Self, transport: *Transport) void {
-            assert(transport.phase != .multiplexed); // all streams have ended before
+            assert(transport.phase != .multiplexed); // all streams must have ended before
             if (transport.lane.isIdle()) _ = output.sayEnd(w, transport);
             const phase = transport.phase;
             transport.leaveServing(.closed);
@@ -770,7 +770,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             if (phase == .relaying) relaying.leave(w, transport, phase.relaying.other);
         }
 
-        /// Gives back a connection or a stream of which the host knows nothing any more.
+        /// Frees a connection or stream of which the host knows nothing any more.
         pub fn release(w: *Self, lane: *Lane) void {
             if (lane.current()) |exchange| w.forget(exchange);
             w.wheel.remove(&lane.timer);
@@ -793,14 +793,13 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.accepting.publish(w.connectionCount());
         }
 
-        /// Drops queued output that will not be sent.
         pub fn dropOutput(w: *Self, outbox: *Outbox) void {
             outbox.discard(&w.pool, &w.storage);
         }
 
-        /// Stops accepting, closes idle connections; the rest finish what they are at and close then. A
-        /// client that has connected and not asked yet, in the kernel's queue or here, has `Config.linger_ms`
-        /// for it. `stopped` follows.
+        /// Stops accepting and closes idle connections; other connections are closed after their response. A
+        /// peer without a request, in the kernel's queue or connected, has `Config.linger_ms` to send one.
+        /// `stopped` follows.
         pub fn drain(w: *Self) void {
             if (w.stopping == .draining or w.stopping == .stopped) return;
             if (w.stopping == .no) {
@@ -835,17 +834,16 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
         }
 
-        /// The exchange that is going on is the last one; a WebSocket ends.
+        /// Makes the present exchange the lane's last one, and ends a WebSocket.
         fn drainLane(w: *Self, lane: *Lane) void {
             const exchange = lane.current() orelse return;
             lane.session().closeAfterResponse();
             if (exchange.websocket != null) live.goAway(w, exchange);
         }
 
-        /// Another worker takes the place of this one, and accepts at the same sockets: this one does no
-        /// more. Each connection is answered once more, which ends it, and closes after
-        /// `Config.retire_idle_ms` without a request; WebSockets go on. `stopped` follows when all are gone,
-        /// which `endWebSockets` and `drain` hasten.
+        /// Stops accepting, because another worker accepts at the same sockets. Each connection gets one more
+        /// response, or is closed after `Config.retire_idle_ms` without a request; WebSockets go on.
+        /// `stopped` follows when no connection is left; `endWebSockets` and `drain` hasten that.
         pub fn retire(w: *Self) void {
             if (w.stopping != .no) return;
             w.accepting.leave();
@@ -861,7 +859,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
         }
 
-        /// A worker that retires closes its WebSockets (1012), and refuses new ones.
+        /// Closes WebSockets of a retiring worker with 1012, and refuses new ones from now on.
         pub fn endWebSockets(w: *Self) void {
             if (w.stopping != .retiring) return;
             w.stopping = .leaving;
@@ -873,7 +871,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             }
         }
 
-        /// Whether WebSockets are closed, and no new ones accepted.
+        /// Whether WebSockets are closed and new ones refused.
         pub fn endsWebSockets(w: *const Self) bool {
             return w.stopping != .no and w.stopping != .retiring;
         }
@@ -882,14 +880,14 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return @hasDecl(Io, "isReadable") and w.io.isReadable(transport.socket);
         }
 
-        /// Cuts every connection. `stopped` follows.
+        /// Closes every connection at once. `stopped` follows.
         pub fn cut(w: *Self) void {
             w.drain();
             var it = w.lanes();
             while (it.next()) |lane| w.fail(lane, .server_shutdown);
         }
 
-        /// Whether a worker that stops has no connection left, also if its last output was just sent.
+        /// Whether a worker that stops has no connections left.
         fn isEnding(w: *const Self) bool {
             return w.stopping != .no and w.stopping != .stopped and w.transports.count == 0;
         }
@@ -903,12 +901,12 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             w.host.stopped(w);
         }
 
-        /// Connections that are open; their streams do not count.
+        /// The number of open connections; streams do not count.
         pub fn connectionCount(w: *const Self) u32 {
             return w.transports.count;
         }
 
-        /// Counters and sizes of now.
+        /// The present counters and sizes.
         pub fn statistics(w: *const Self) Stats {
             var stats = w.stats;
             stats.connections = w.connectionCount() - w.relays;

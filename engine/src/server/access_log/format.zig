@@ -30,7 +30,7 @@ const std = @import("std");
 const assert = std.debug.assert;
 const http = @import("protocol").http;
 
-/// Atoms that are known when the request begins.
+/// Atoms whose values are known when the request begins.
 pub const Early = union(enum) {
     text: []const u8,
     peer,
@@ -45,7 +45,7 @@ pub const Early = union(enum) {
     header: Header,
     tls: Tls,
 
-    /// A request header by its name, and by its number if it has one.
+    /// A request header by its name, and by its number if it is a known one.
     pub const Header = struct { id: http.header.Id, name: []const u8 };
 };
 
@@ -59,35 +59,35 @@ pub const Tls = enum {
     SSL_CLIENT_S_DN,
 };
 
-/// Atoms that are known when the request ends. The longest takes `late_bytes_max`.
+/// Atoms whose values are known when the request ends, in at most `late_bytes_max` bytes.
 pub const Late = union(enum) {
     time,
     time_iso,
     status,
     bytes,
     bytes_or_dash,
-    /// The time until the end of the response.
+    /// The time from the request's beginning to the end of the response.
     duration: Unit,
-    /// The time until the beginning of the response.
+    /// The time from the request's beginning to the beginning of the response.
     first_byte: Unit,
-    /// The time until the application took the request, from when it was complete.
+    /// The time from the complete request until the application took it.
     queue: Unit,
     /// The group of interpreters that the request is for.
     group,
     connection,
 };
 
-/// The unit of a time. `seconds` have six places, `milliseconds` three.
+/// The unit of a time. `seconds` have six decimal places, `milliseconds` three.
 pub const Unit = enum { seconds, milliseconds, microseconds, whole_seconds };
 
-/// "[21/Nov/2026:07:09:37 +0000]" has 28. The name of a group may be longer.
+/// Bytes of the longest value, "[21/Nov/2026:07:09:37 +0000]". The name of a group may be longer.
 pub const late_bytes_max = 32;
 
 const group_bytes_max = @import("../config.zig").api_limits.group_name_bytes_max;
 
-/// A step of writing a line.
+/// A step in writing a line.
 pub const Op = union(enum) {
-    /// The next run that was kept.
+    /// The next of the texts that were kept at the request's beginning.
     kept,
     text: []const u8,
     late: Late,
@@ -112,11 +112,11 @@ const json = "{\"time\":\"%{iso}t\",\"id\":\"%L\",\"pid\":%P,\"client\":\"%h\","
     "\"tls_protocol\":\"%{SSL_PROTOCOL}x\",\"tls_cipher\":\"%{SSL_CIPHER}x\"," ++
     "\"tls_client\":\"%{SSL_CLIENT_S_DN}x\"}";
 
-/// A fault of a format.
+/// A fault in the text of a format.
 pub const Fault = struct {
     /// The index of the faulty atom in the format.
     at: usize = 0,
-    /// The text of the atom as far as it was read.
+    /// The text of the faulty atom, as far as it was read.
     atom: []const u8 = "",
     reason: [:0]const u8 = "",
 };
@@ -124,26 +124,26 @@ pub const Fault = struct {
 /// A compiled format.
 pub const Format = struct {
     arena: std.heap.ArenaAllocator,
-    /// The early parts of a line, in the order in which they are kept.
+    /// The parts of a line that are kept when a request begins, in their order.
     runs: []const []const Early,
     ops: []const Op,
     json: bool,
-    /// An atom tells how long a request took.
+    /// Whether an atom has the duration of a request.
     timed: bool,
-    /// Whether an atom tells when the answer began.
+    /// Whether an atom has the time at which the response began.
     first_byte: bool,
-    /// Whether an atom tells when the application took the request.
+    /// Whether an atom has the time at which the application took the request.
     queued: bool,
-    /// Whether an atom names the group of interpreters that a request is for.
+    /// Whether an atom has the group of interpreters of a request.
     grouped: bool,
-    /// Bytes that `ops` add to the kept runs at most.
+    /// The most bytes that `ops` add to the kept texts.
     rest_bytes_max: usize,
 
-    /// Why a format cannot be compiled.
+    /// Reasons why a format cannot be compiled.
     pub const Error = error{ OutOfMemory, BadFormat };
 
-    /// Compiles a preset's name or a format, which is copied. After BadFormat, `fault` tells what is wrong,
-    /// in slices of `text`.
+    /// Compiles a format, or the preset with this name. The text is copied. After BadFormat `fault` has the
+    /// reason, in slices of `text`.
     pub fn compile(gpa: std.mem.Allocator, text: []const u8, fault: *Fault) Error!Format {
         var arena: std.heap.ArenaAllocator = .init(gpa);
         errdefer arena.deinit();
@@ -152,7 +152,8 @@ pub const Format = struct {
         } else text;
         var compiler: Compiler = .{ .arena = arena.allocator(), .json = std.mem.startsWith(u8, source, "{") };
         try compiler.read(source, fault);
-        // A format without atoms makes the same line for every request: it is a preset's name with a typo.
+        // A format without atoms would make the same line for every request, so it is taken for a mistyped
+        // name.
         if (compiler.atoms == 0) {
             return Compiler.bad(
                 fault,
@@ -195,12 +196,12 @@ const Compiler = struct {
     first_byte: bool = false,
     queued: bool = false,
     grouped: bool = false,
-    /// The number of atoms that stand for a value.
+    /// The number of atoms that stand for values.
     atoms: usize = 0,
     rest_bytes_max: usize = 0,
     runs: std.ArrayList([]const Early) = .empty,
     ops: std.ArrayList(Op) = .empty,
-    /// Early atoms and texts that were read since the last late atom.
+    /// Early atoms and texts since the last late atom.
     run: std.ArrayList(Early) = .empty,
 
     fn read(c: *Compiler, source: []const u8, fault: *Fault) Format.Error!void {
@@ -226,7 +227,7 @@ const Compiler = struct {
                 return bad(fault, at, source[at..], "lacks its \"}\"");
             argument = source[end + 1 .. close];
             end = close + 1;
-            // Apache's "the last status", which is the only one here
+            // Apache's mark for the last status; here there is only one status
         } else if (end < source.len and source[end] == '>') end += 1;
         if (end == source.len) return bad(fault, at, source[at..], "lacks its letter");
         if (source[end] == '^') return c.firstByte(source, at, end, argument, fault);
@@ -238,7 +239,7 @@ const Compiler = struct {
         return end + 1;
     }
 
-    /// Apache has atoms of three letters behind a caret; this one of them makes sense here.
+    /// Reads %^FB. Apache has more atoms of this form, but no other has a meaning here.
     fn firstByte(
         c: *Compiler,
         source: []const u8,
@@ -375,7 +376,7 @@ const Compiler = struct {
         }
     }
 
-    /// A run of nothing but text is not worth keeping with every request.
+    /// Ends a run of early atoms. A run of text alone is not kept with every request.
     fn endRun(c: *Compiler) Format.Error!void {
         const run = c.run.items;
         if (run.len == 0) return;

@@ -1,6 +1,6 @@
-//! A line of the access log: the text that is kept of a request when it begins, and the values that its end
-//! adds. Nothing that a client sends can break a line, end a quoted value or reach a terminal as a control
-//! byte: such bytes are escaped. Does not know: formats as text, files, what time it is.
+//! A line of the access log: texts that are kept when the request begins, and values that are added at its
+//! end. Bytes of a client that could break a line, end a quoted value or reach a terminal as control bytes
+//! are escaped. Does not know: formats as text, files, the present time.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -15,33 +15,33 @@ const Early = format_file.Early;
 const Format = format_file.Format;
 const peerName = @import("../types.zig").peerName;
 
-/// The request that a line is about. Everything is only read.
+/// The request of a line. Its members are only read.
 pub const Subject = struct {
-    /// Numeric address; empty for a Unix socket.
+    /// The numeric address of the client; empty for a Unix socket.
     peer: []const u8,
     local_port: u16,
-    /// The connection's number and the request's number within it.
+    /// The connection's number, and the request's number in the connection.
     connection: u32,
     request: u32,
-    /// Null: the head could not be read.
+    /// The request's head; null: it could not be read.
     head: ?*const Head,
-    /// The first bytes of a request that has no head.
+    /// The first bytes of a request without a head.
     raw: []const u8 = "",
-    /// The TLS of the request's connection; null: plain text.
+    /// The TLS layer of the request's connection; null: plain text.
     tunnel: ?*Tunnel = null,
 };
 
-/// The runs of a format, filled in for one request: each as its length and its bytes. `buffer` is
-/// from a worker's pool.
+/// The kept runs of a format for one request, each as its length and its bytes. `buffer` comes from a
+/// worker's pool.
 pub const Kept = struct {
     buffer: Pool.Buffer,
     len: u32,
 
-    /// Reads the kept parts of a line, one after another.
+    /// Reads the kept runs of a line, one after another.
     pub const Reader = struct {
         rest: []const u8,
 
-        /// The next run; there are as many as the format has.
+        /// The next run. It may be called once for each run of the format.
         pub fn next(reader: *Reader) []const u8 {
             assert(reader.rest.len >= 4);
             const len = std.mem.readInt(u32, reader.rest[0..4], .native);
@@ -51,13 +51,13 @@ pub const Kept = struct {
         }
     };
 
-    /// A reader at the first part.
+    /// A reader at the first run.
     pub fn runs(kept: *const Kept) Reader {
         return .{ .rest = kept.buffer[0..kept.len] };
     }
 };
 
-/// Fills in a format's runs for a request.
+/// Makes a format's runs for a request.
 pub fn keep(
     format: *const Format,
     pool: *Pool,
@@ -103,7 +103,7 @@ const Text = struct {
     }
 
     fn withoutHead(text: *Text, early: Early, raw: []const u8) error{OutOfMemory}!void {
-        if (early == .query) return; // there is no "?"
+        if (early == .query) return; // without a query there is no "?"
         if (early != .request_line) return text.value("");
         const line = std.mem.sliceTo(raw[0..@min(raw.len, raw_bytes_max)], '\n');
         try text.value(std.mem.trimEnd(u8, line, "\r"));
@@ -112,7 +112,7 @@ const Text = struct {
     fn ofHead(text: *Text, early: Early, head: *const Head) error{OutOfMemory}!void {
         switch (early) {
             .request_line => {
-                // Method and version are made of harmless bytes.
+                // Method and version need no escapes.
                 try text.put(head.method_text.of(head.text));
                 try text.put(" ");
                 try text.escaped(head.target.of(head.text));
@@ -131,7 +131,7 @@ const Text = struct {
         }
     }
 
-    /// A value that a client chose; an empty value shows as "-".
+    /// Adds a value that a client chose; an empty value is shown as "-".
     fn value(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
         if (bytes.len == 0 and !text.json) return text.put("-");
         try text.escaped(bytes);
@@ -150,8 +150,8 @@ const Text = struct {
 
     fn escape(text: *Text, byte: u8) error{OutOfMemory}!void {
         if (!text.json) return text.number("\\x{x:0>2}", .{byte});
-        // A byte that is not ASCII may be half a character: shown as the code point of that number, the line
-        // is valid in any case.
+        // A byte that is not ASCII may be a part of a character. It is written as the code point of its
+        // number, so that the line is valid JSON.
         if (byte == '"' or byte == '\\') {
             try text.put(&.{ '\\', byte });
         } else {
@@ -161,11 +161,11 @@ const Text = struct {
 
     fn number(text: *Text, comptime format: []const u8, arguments: anytype) error{OutOfMemory}!void {
         var buffer: [24]u8 = undefined;
-        // two u32 and a dash at the most
+        // the longest value has two u32 and a dash
         try text.put(std.fmt.bufPrint(&buffer, format, arguments) catch unreachable);
     }
 
-    /// Inline, because most pieces are a byte or two, known when this is compiled.
+    /// Inline, because most pieces are constants of a byte or two.
     inline fn put(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
         if (bytes.len > text.buffer.len - text.len) try text.grow(bytes.len);
         @memcpy(text.buffer[text.len..][0..bytes.len], bytes);
@@ -203,8 +203,8 @@ fn findHeader(head: *const Head, wanted: Early.Header) ?[]const u8 {
     return null;
 }
 
-/// Bytes up to the first that has to be escaped: control bytes, what is not ASCII, the quote
-/// and the backslash.
+/// Bytes before the first one that must be escaped: a control byte, a byte that is not ASCII, a quote or a
+/// backslash.
 fn harmlessLen(bytes: []const u8) usize {
     const width = 16;
     const Block = @Vector(width, u8);

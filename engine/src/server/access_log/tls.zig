@@ -1,5 +1,5 @@
-//! Facts about a connection's TLS for the access log, in the words of Apache's mod_ssl. Does not know: lines,
-//! and how values are escaped in them.
+//! Facts about a connection's TLS for the access log, with the names and values of Apache's mod_ssl. Does not
+//! know: lines, and how values are escaped.
 const std = @import("std");
 const tls = @import("tls");
 const Tls = @import("format.zig").Tls;
@@ -8,11 +8,11 @@ const Tunnel = @import("../tunnel.zig").Tunnel;
 const failed = "FAILED:";
 pub const value_bytes_max = @import("../config.zig").worker_limits.log_tls_value_bytes_max;
 
-/// The value; empty if there is none. `buffer` may hold it, and what it is borrowed from lives as long
-/// as the connection.
+/// The value of a fact; empty if there is none. It may lie in `buffer`, or is valid as long as the
+/// connection.
 pub fn value(what: Tls, tunnel: *Tunnel, buffer: *[value_bytes_max]u8) error{OutOfMemory}![]const u8 {
     const session = &tunnel.session;
-    // A connection may be refused before its handshake is done.
+    // A connection may be refused before its handshake has ended.
     if (!session.hasAgreed()) return "";
     return switch (what) {
         .SSL_PROTOCOL => protocolName(session.agreement().version),
@@ -28,7 +28,7 @@ fn protocolName(version: u16) []const u8 {
     return switch (version) {
         @backingInt(tls.Version.tls1_2) => "TLSv1.2",
         @backingInt(tls.Version.tls1_3) => "TLSv1.3",
-        else => unreachable, // tls.Version has all that are spoken
+        else => unreachable, // all protocols are in tls.Version
     };
 }
 
@@ -41,7 +41,7 @@ fn verdict(peer: *const tls.Peer, buffer: *[value_bytes_max]u8) []const u8 {
     return buffer[0 .. failed.len + len];
 }
 
-/// A name that anybody can write into a certificate must not look proven.
+/// The subject of a verified certificate. Anybody can write a name into a certificate that is not verified.
 fn verified(peer: *const tls.Peer) []const u8 {
     return if (peer.verify_error == null) peer.subject orelse "" else "";
 }

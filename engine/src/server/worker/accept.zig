@@ -1,5 +1,5 @@
-//! The part of a worker that lets connections in: slots, addresses, the 503 for a connection over the limit,
-//! and the 429 for a connection whose address has too many (admission.zig).
+//! The part of a worker that takes connections in: slots, addresses, the 503 for a connection over the limit,
+//! and the 429 for a connection of an address with too many connections (admission.zig).
 const assert = @import("std").debug.assert;
 const io_layer = @import("io");
 const Refusal = @import("protocol").Refusal;
@@ -11,7 +11,7 @@ const Tunnel = @import("../tunnel.zig").Tunnel;
 const types = @import("../types.zig");
 const Transport = @import("../transport.zig").Transport;
 
-/// The methods of a worker that take connections in.
+/// The methods of a worker for accepting.
 pub fn Accept(comptime W: type) type {
     return struct {
         const access_part = @import("access.zig").Access(W);
@@ -19,13 +19,13 @@ pub fn Accept(comptime W: type) type {
         const proxied_part = @import("proxied.zig").Proxied(W);
         const secure_part = @import("secure.zig").Secure(W);
 
-        /// Takes over a connected socket (non-blocking, closed on exec) that came in at the listener with
+        /// Takes over a connected socket (non-blocking, close-on-exec) that was accepted at the listener with
         /// this number.
         pub fn adopt(w: *W, listener: u32, socket: io_layer.Socket, from: io_layer.Address) void {
             if (w.stopping == .stopped) return w.io.close(socket);
             defer giveWay(w);
-            // A few connections over the limit get time to read their 503; in a storm, all others get it and
-            // are cut.
+            // A few connections over the limit get time to read their 503. In a storm, further connections
+            // are sent a 503 and closed at once.
             const most = w.connections_max +| w.config.descriptors_reserved / 2;
             if (w.connectionCount() >= most) return rejectBluntly(w, listener, socket, &from);
             const transport = open(w, listener, socket) catch
@@ -38,7 +38,7 @@ pub fn Accept(comptime W: type) type {
             if (admit(w, transport, &from)) begin(w, transport);
         }
 
-        /// A connection may speak.
+        /// Begins to serve a connection.
         pub fn begin(w: *W, transport: *Transport) void {
             assert(transport.tunnel == null and transport.lane.request_count == 0);
             const context = w.listeners.items[transport.listener].tls;
@@ -63,20 +63,20 @@ pub fn Accept(comptime W: type) type {
             w.arm(&transport.lane);
         }
 
-        /// A connection is served.
+        /// Counts a connection that is served.
         pub fn noteAccepted(w: *W) void {
             w.stats.accepted += 1;
             if (w.counting.counters) |counters| counters.note("connections_accepted");
         }
 
-        /// Accepts connections that wait in the kernel's queues: their peers take them for established, and
-        /// closing the listeners would reset them. While accepting is paused there is no application that
-        /// would answer; another process with the same sockets may have one.
+        /// Accepts connections that wait in the kernel's queues, because closing the listeners would reset
+        /// connections that peers take for established. A paused worker leaves them: no application would
+        /// answer here, but perhaps in another process with the same sockets.
         pub fn acceptWaiting(w: *W) void {
             if (!@hasDecl(W.IoType, "acceptWaiting") or w.accepting.paused) return;
             for (w.listeners.items, 0..) |*listener, number| {
                 const id = listener.id orelse continue;
-                // While more connections come than leave, some are turned away.
+                // The number is bounded, because more connections may come than are closed.
                 for (0..queue_max) |_| switch (w.io.acceptWaiting(id) orelse break) {
                     .accepted => |accepted| w.adopt(@intCast(number), accepted.socket, accepted.peer),
                     else => break,
@@ -86,23 +86,22 @@ pub fn Accept(comptime W: type) type {
 
         const queue_max = @import("../config.zig").worker_limits.accept_queue_max;
 
-        /// The client is known, from the kernel or from the proxy that brings it: counts its connection.
-        /// False: its address has too many, or opens them too fast; it was told so, and `transport` may be
-        /// gone.
+        /// Counts the connection of a client that is known now, from the kernel or from its proxy. False: the
+        /// client's address has too many connections or opens them too fast; the client was told, and
+        /// `transport` may be gone.
         pub fn admit(w: *W, transport: *Transport, client: *const io_layer.Address) bool {
             assert(transport.entry.verdict == .admitted);
             transport.entry = w.admission.enter(client, w.clock.now, &w.config);
             if (transport.entry.verdict == .admitted) return true;
             noteUnwelcome(w, transport);
-            // A response cannot be sent before a handshake, and to pay for one is what the limit is there to
-            // save.
+            // A response needs a handshake, whose cost the limit is to save.
             const has_tls = w.listeners.items[transport.listener].tls != null;
             if (has_tls) w.close(&transport.lane) else turnAway(w, transport);
             return false;
         }
 
-        /// 429, not 503: this client has to slow down (RFC 6585 section 4), and a proxy must not take the
-        /// server for broken.
+        /// Sends 429 and not 503: this client must slow down (RFC 6585 section 4), and a proxy must not take
+        /// the server for broken.
         fn turnAway(w: *W, transport: *Transport) void {
             assert(transport.entry.verdict != .admitted);
             const fast = transport.entry.verdict == .too_fast;
@@ -114,7 +113,7 @@ pub fn Accept(comptime W: type) type {
                     "Your address has too many open connections.",
             };
             var space: [early.response_bytes_max]u8 = undefined;
-            // A rate allows the next one within a second.
+            // The rate allows another connection within a second.
             const wait_s = if (fast) 1 else w.config.retry_after_s;
             const len = early.refusalResponse(
                 refusal,
@@ -151,7 +150,8 @@ pub fn Accept(comptime W: type) type {
             });
         }
 
-        /// A slot for a socket; its addresses are still to be noted. On an error the socket is the caller's.
+        /// Adds a transport for a socket, without its addresses. On an error the caller still owns the
+        /// socket.
         pub fn open(w: *W, listener: u32, socket: io_layer.Socket) !*Transport {
             assert(listener < w.listeners.items.len);
             try w.reserveTurns();
@@ -163,7 +163,7 @@ pub fn Accept(comptime W: type) type {
             return slot.item;
         }
 
-        /// Notes the client's address, and whether the client is a trusted proxy.
+        /// Notes the client's address, and whether it is a trusted proxy.
         pub fn noteClient(
             w: *W,
             transport: *Transport,
@@ -175,8 +175,7 @@ pub fn Accept(comptime W: type) type {
             try transport.peer_text.set(w.gpa, hostText(client, &buffer));
         }
 
-        /// Notes the address that the client has connected to: the one that a proxy has `named`, or the
-        /// socket's.
+        /// Notes the local address of the connection: the one that a proxy has `named`, or the socket's.
         pub fn noteServer(
             w: *W,
             transport: *Transport,
@@ -197,7 +196,7 @@ pub fn Accept(comptime W: type) type {
             transport.local_address = try .share(&listener.latest, w.gpa, text, port);
         }
 
-        /// An IPv4 address is named as such, also where its client came to a socket that serves IPv6, too.
+        /// The text of an address. An IPv4 address is written as such, also if it came over a socket of IPv6.
         fn hostText(
             address: *const io_layer.Address,
             buffer: *[io_layer.Address.text_bytes_max]u8,
@@ -205,23 +204,23 @@ pub fn Accept(comptime W: type) type {
             return address.unmapped().hostText(buffer);
         }
 
-        /// The worker's number of a listener of the io.
+        /// The worker's number for a listener of the io.
         pub fn listenerNumber(w: *const W, id: u32) u32 {
             for (w.listeners.items, 0..) |listener, number| {
                 if (listener.id == id) return @intCast(number);
             }
-            unreachable; // the io only names listeners that it was given
+            unreachable; // the io names only listeners that it was given
         }
 
-        /// Says 503 to a connection over the limit, and closes it in order. `raw`: the bytes of its request
-        /// that have come.
+        /// Sends 503 to a connection over the limit, and closes it. `raw`: bytes of its request that have
+        /// come.
         pub fn reject(w: *W, transport: *Transport, raw: []const u8) void {
             assert(transport.surplus != .no);
             queueRejection(w, &transport.lane, raw) catch return w.close(&transport.lane);
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
-        /// The connection gets a 503 and ends; the caller flushes.
+        /// Queues a 503 and ends the lane. The caller flushes.
         pub fn queueRejection(w: *W, lane: *Lane, raw: []const u8) error{OutOfMemory}!void {
             assert(lane.transport.surplus != .no);
             const transport = lane.transport;
@@ -245,15 +244,15 @@ pub fn Accept(comptime W: type) type {
             const client = if (from.port() == null) "" else from.unmapped().hostText(&buffer);
             noteRejected(w, w.numbers, client);
             const place = &w.listeners.items[listener];
-            // A response cannot be sent before a handshake or a PROXY header.
+            // A response needs a handshake or a PROXY header before it.
             if (place.tls != null or place.proxies != null) return w.io.close(socket);
             access_part.noteTurnedAway(w, client, place.address.port() orelse 0, w.numbers, at_capacity);
             var space: [early.response_bytes_max]u8 = undefined;
-            // No connection has this token, so the io's events of the socket are dropped.
+            // No transport has this ticket, so the io's events of the socket are dropped.
             const nobody = @backingInt(Ticket.none);
             if (w.io.add(socket, nobody)) {
                 _ = w.io.send(socket, &.{io_layer.slice(rejection(w, at_capacity, "", &space))}, false);
-            } else |_| {} // no memory for a descriptor's entry: it is closed without a response
+            } else |_| {} // without memory for the io's entry the socket is closed without a response
             w.io.close(socket);
         }
 
@@ -282,7 +281,7 @@ pub fn Accept(comptime W: type) type {
             });
         }
 
-        /// The worker ends: tells of events that no report has told of.
+        /// Reports events that no report has told of, when the worker ends.
         pub fn tellRest(w: *W) void {
             inline for (.{
                 .{ types.Level.warn, &w.troubles.full, "connections were rejected: at capacity" },
@@ -320,25 +319,25 @@ pub fn Accept(comptime W: type) type {
             if (w.accepting.setYields(false)) goOn(w);
         }
 
-        /// The host leaves connections in the kernel's queues until it calls this with false, also at
-        /// listeners that are added meanwhile.
+        /// Leaves connections in the kernel's queues until the host calls this with false. Listeners that are
+        /// added meanwhile do not accept either.
         pub fn pauseAccepting(w: *W, paused: bool) void {
             if (!w.accepting.setPaused(paused)) return;
             if (paused) pauseAll(w) else goOn(w);
         }
 
-        /// Connections are spread evenly over the workers that accept at the same sockets. This worker has
-        /// the place with this number in their table (spread.zig) until it stops.
+        /// Spreads connections evenly over the workers that accept at the same sockets. This worker has place
+        /// `number` in their table (spread.zig) until it stops.
         pub fn shareSockets(w: *W, table: []u64, number: usize) void {
             if (w.stopping == .no) w.accepting.share(table, number, w.connectionCount());
         }
 
-        /// A connection was accepted: the next one may be another worker's.
+        /// Leaves the sockets after an accepted connection if another worker is to take the next one.
         fn giveWay(w: *W) void {
             if (!w.accepting.mayGoOn(w.connectionCount(), w.clock.now)) pauseAll(w);
         }
 
-        /// Once a round: accepting goes on if the time for that has come.
+        /// Accepts again if it is time for that. Called once a round.
         pub fn comeBack(w: *W) void {
             if (w.accepting.endsShortage(w.clock.now)) goOn(w);
             if (!w.accepting.mayReturn(w.clock.now)) return;
@@ -350,9 +349,8 @@ pub fn Accept(comptime W: type) type {
             for (w.listeners.items) |listener| if (listener.id) |id| w.io.pauseAccept(id);
         }
 
-        /// Accepting is paused no longer, unless there is another reason for that. A worker that has
-        /// stopped has no listeners any more: an engine on a thread that left accepting to others hears
-        /// only then that its application goes on.
+        /// Accepts again, unless there is another reason against it. A worker that has stopped has no
+        /// listeners any more: an engine on a thread may learn after that that its application goes on.
         fn goOn(w: *W) void {
             if (!w.accepting.isOpen()) return;
             for (w.listeners.items) |listener| if (listener.id) |id| w.io.resumeAccept(id) catch {
@@ -360,14 +358,14 @@ pub fn Accept(comptime W: type) type {
             };
         }
 
-        /// Whether a connection waits in one of the kernel's queues.
+        /// Whether connections wait in the kernel's queues.
         pub fn isAwaited(w: *const W) bool {
             if (!@hasDecl(W.IoType, "isAwaited")) return false;
             for (w.listeners.items) |listener| if (listener.id) |id| if (w.io.isAwaited(id)) return true;
             return false;
         }
 
-        /// The io has paused accepting: it goes on after a pause.
+        /// Pauses accepting after an error of the io.
         pub fn acceptFailed(w: *W, exhausted: bool, errno: u16) void {
             if (!w.accepting.runShort(w.clock.now + w.config.accept_pause_ms)) return;
             if (exhausted) cutLingering(w);
@@ -379,8 +377,8 @@ pub fn Accept(comptime W: type) type {
             });
         }
 
-        /// Closes the connections that have had their last answer. They are kept so that a peer that still
-        /// sends can read it, which matters less than the connections that wait for their descriptors.
+        /// Closes connections whose last response was sent. They stay open only so that peers which still
+        /// send can read it, and other connections wait for their descriptors.
         fn cutLingering(w: *W) void {
             var it = w.transports.iterator();
             while (it.next()) |transport| if (transport.phase == .lingering) w.close(&transport.lane);

@@ -1,4 +1,5 @@
-//! The part of a worker that keeps the access log: it is told of requests, and tells the host of trouble.
+//! The part of a worker that writes the access log: it gets the beginnings and ends of requests, and tells
+//! the host of losses.
 const std = @import("std");
 const assert = std.debug.assert;
 const Head = @import("protocol").Head;
@@ -9,14 +10,13 @@ const AccessLog = access_log.AccessLog;
 const Lane = @import("../lane.zig").Lane;
 const Exchange = @import("../exchange.zig").Exchange;
 
-/// The part for a worker type.
+/// The access log's functions for a worker type.
 pub fn Access(comptime W: type) type {
     return struct {
         const counting_part = @import("counting.zig").CountersPart(W);
 
-        /// From now on every request that is answered and has begun under a log gets a line here, in the
-        /// format that it began under; null: none does. On an error nothing has changed; `fault` and `errno`
-        /// as in AccessLog.open.
+        /// Opens an access log, which has a line for every request that begins from now on, when it ends;
+        /// null: there is no log. On an error nothing has changed; `fault` and `errno` as in AccessLog.open.
         pub fn setAccessLog(
             w: *W,
             options: ?access_log.Options,
@@ -29,12 +29,12 @@ pub fn Access(comptime W: type) type {
             w.noteWishes();
         }
 
-        /// The file of the access log was moved away: lines go to a new one of that name.
+        /// Opens the log's file again by its path, because the old file was moved away.
         pub fn reopenAccessLog(w: *W) void {
             if (w.access) |*log| log.reopen();
         }
 
-        /// A request whose head is in `w.head` and whose client is `w.clients` begins.
+        /// Begins the log entry of a request, whose head is in `w.head` and whose client is in `w.clients`.
         pub fn noteBegin(w: *W, exchange: *Exchange) void {
             assert(exchange.log == null);
             const log = if (w.access) |*log| log else return;
@@ -42,22 +42,22 @@ pub fn Access(comptime W: type) type {
             exchange.log = log.begin(&w.pool, &subject, w.clock.wall_seconds, clock(w, &log.shared.format));
         }
 
-        /// The answer to a request begins.
+        /// Notes the beginning of a response.
         pub fn noteAnswer(w: *W, exchange: *Exchange) void {
             assert(exchange.status != 0);
             const entry = if (exchange.log) |*entry| entry else return;
             if (entry.format().first_byte) entry.answered_us = w.io.micros();
         }
 
-        /// An exchange ends, whatever the way: the one hook on the way of every request.
+        /// Notes the end of an exchange. Every exchange passes here, whatever ends it.
         pub fn noteEnd(w: *W, exchange: *Exchange) void {
             if (w.counting.counters) |counters| counting_part.countEnd(w, counters, exchange);
             const entry = exchange.log orelse return;
             exchange.log = null;
             const log = if (w.access) |*log| log else return entry.discard(&w.pool);
             const lane = exchange.lane;
-            // An exchange that is ended from outside leaves its connection closing, with the output that the
-            // peer did not take.
+            // The connection of an exchange that was ended from outside is closing, with output that the peer
+            // did not take.
             const left = if (lane.phase == .closing) lane.out().queue.bytes else 0;
             const cut_short = exchange.openWebSocket() == null and
                 (!exchange.isEnded() or (left > 0 and exchange.response != .refused));
@@ -83,9 +83,9 @@ pub fn Access(comptime W: type) type {
             return if (@hasDecl(W.HostType, "groupOf")) w.host.groupOf(exchange) else "";
         }
 
-        /// A request is refused before it became an exchange; `raw`: its bytes that have come, from the
-        /// request line on. Nothing may have come. Its time is that since its first byte. Spoils `w.head` and
-        /// `w.clients`.
+        /// Logs a request that was refused before it became an exchange. `raw`: its bytes that have come,
+        /// from the request line on, or none. Its duration is the time since its first byte. Overwrites
+        /// `w.head` and `w.clients`.
         pub fn noteRefusal(
             w: *W,
             lane: *Lane,
@@ -98,7 +98,7 @@ pub fn Access(comptime W: type) type {
             const log = if (w.access) |*log| log else return;
             lane.request_count +%= 1;
             var subject = subjectOf(lane, lane.transport.peer_text.slice(), null, raw);
-            // Of a stream, `w.head` has what is known.
+            // The head of a stream's request is in `w.head`, as far as it was read.
             const has_head = if (lane.isStream())
                 raw.len > 0
             else
@@ -113,7 +113,7 @@ pub fn Access(comptime W: type) type {
             writeRefusal(w, log, &subject, refusal.status, sent, waited_ms);
         }
 
-        /// A socket is refused before it became a connection, in words.
+        /// Logs a socket that was refused with a response before it became a connection.
         pub fn noteTurnedAway(
             w: *W,
             client: []const u8,
@@ -184,12 +184,12 @@ pub fn Access(comptime W: type) type {
             return if (format.timed) w.io.micros() else 0;
         }
 
-        /// Once a round: wakes the log's thread, hands gathered lines to a host that wants them, tells of
-        /// trouble.
+        /// Wakes the log's thread, gives gathered lines to a host that takes them, and reports losses. Called
+        /// once a round.
         pub fn settleAccessLog(w: *W) void {
             const log = if (w.access) |*log| log else return;
             log.announce();
-            // Here the bytes of lines are bounded, and with a host that does not read them they are not.
+            // The bytes of lines are bounded here, but not in a host that does not read them.
             if (!@hasDecl(W.HostType, "isTaking") or w.host.isTaking()) handOver(w, log);
             var buffer: [access_log.news_bytes_max]u8 = undefined;
             const news = log.newsWhenDue(w.clock.now, &buffer) orelse return;
@@ -204,7 +204,7 @@ pub fn Access(comptime W: type) type {
             log.taken();
         }
 
-        /// Writes what is left, and tells what could not be written.
+        /// Writes the remaining lines and closes the log. The host is told of lines that were lost.
         pub fn endAccessLog(w: *W) void {
             const log = if (w.access) |*log| log else return;
             handOver(w, log);

@@ -1,35 +1,35 @@
-//! The part of a worker that obeys commands.
+//! The part of a worker that carries out commands.
 const command_file = @import("../command.zig");
 const Command = command_file.Command;
 const Exchange = @import("../exchange.zig").Exchange;
 const Ticket = @import("../slab.zig").Ticket;
 const trace = @import("../trace.zig");
 
-/// The methods of a worker that take commands.
+/// The methods of a worker for commands.
 pub fn Apply(comptime W: type) type {
     return struct {
         const output_part = @import("output.zig").Output(W);
         const relay_part = @import("relay.zig").Relaying(W);
 
-        /// Why a command was not taken. Nothing has changed, neither on the wire nor in the exchange.
+        /// Reasons why a command was not carried out. Neither the connection nor the exchange has changed.
         pub const CommandError = W.ResponseError || W.FileError || W.AcceptError || W.SendError ||
             W.CloseError || W.RelayError || error{
             /// The exchange has ended.
             Gone,
         };
 
-        /// Does what a command says to the exchange of a ticket, which may be gone afterwards.
+        /// Carries out a command for the exchange of a ticket, which may be gone afterwards.
         pub inline fn apply(w: *W, ticket: Ticket, command: Command) CommandError!command_file.Outcome {
             return applyTo(w, commanded(w, ticket, command) orelse return error.Gone, command);
         }
 
-        /// The exchange that a command would be for; null if it has ended.
+        /// The exchange that a command is for; null: it has ended.
         pub inline fn commanded(w: *W, ticket: Ticket, command: Command) ?*Exchange {
-            // The queued rest of an ended response can still be flushed.
+            // A flush is still possible while the rest of an ended response is queued.
             return if (command == .flush) w.exchanges.get(ticket) else w.find(ticket);
         }
 
-        /// Does what a command says to an exchange that the caller has found.
+        /// Carries out a command for an exchange that the caller has found.
         pub inline fn applyTo(
             w: *W,
             exchange: *Exchange,

@@ -1,4 +1,4 @@
-//! The part of a worker that counts its connections and requests, and how they end (../counting.zig).
+//! The part of a worker that counts its connections and requests (../counting.zig).
 const assert = @import("std").debug.assert;
 const counters_file = @import("../counters.zig");
 const Counters = counters_file.Counters;
@@ -6,36 +6,36 @@ const Exchange = @import("../exchange.zig").Exchange;
 const Multiplex = @import("../multiplex.zig").Multiplex;
 const Transport = @import("../transport.zig").Transport;
 
-/// The part for a worker type.
+/// The counting functions for a worker type.
 pub fn CountersPart(comptime W: type) type {
     return struct {
-        /// Counts into this memory from now on, which nobody else writes; null: not any longer.
+        /// Counts into `counters` from now on, which nobody else writes; null: ends counting.
         pub fn useCounters(w: *W, counters: ?*Counters) void {
             w.counting.use(counters);
             noteWishes(w);
             if (counters != null) lookAround(w);
         }
 
-        /// Counters or an access log have come, or gone.
+        /// Notes whether counters or an access log need the times at which applications take requests.
         pub fn noteWishes(w: *W) void {
             const is_logged = if (w.access) |*log| log.shared.format.queued else false;
             w.counting.wants_taken = w.counting.counters != null or is_logged;
         }
 
-        /// For how long a request waited for its application, from when it was complete; null: it was not
-        /// taken.
+        /// Microseconds between a complete request and the time at which its application took it; null: it
+        /// did not.
         pub fn queueTime(w: *W, exchange: *const Exchange) ?u64 {
             const taken = takenAt(w, exchange);
             if (taken < exchange.begun_us) return null;
             return taken -| @max(exchange.given_us, exchange.begun_us);
         }
 
-        /// Called once a round.
+        /// Counts for the gauges if that is due. Called once a round.
         pub fn lookWhenDue(w: *W) void {
             if (w.counting.isDue(w.clock.now)) lookAround(w);
         }
 
-        /// Counts the connections of each kind and publishes the gauges.
+        /// Counts the connections and requests of each kind, and writes the gauges.
         pub fn lookAround(w: *W) void {
             const counters = w.counting.counters orelse return;
             w.counting.due_at = 0;
@@ -58,18 +58,19 @@ pub fn CountersPart(comptime W: type) type {
             if (@hasDecl(@TypeOf(w.host.*), "countInterpreters")) {
                 counters.publishInterpreters(&w.host.countInterpreters());
             }
-            // A host begins with a request, or is slow with it, without a word to the worker.
+            // A host begins with a request, or is slow with it, without telling the worker, so the next count
+            // is due.
             if (now.hasUnanswered()) w.counting.stir(w.clock.now);
         }
 
-        /// A connection that carried many streams is over.
+        /// Counts the end of a connection with streams.
         pub fn countEnding(w: *W, multiplex: *Multiplex) void {
             const counters = w.counting.counters orelse return;
             noteResets(counters, multiplex);
             if (multiplex.session.tally().ending) |code| counters.noteEnding(code);
         }
 
-        /// Counts the resets of a session since the last call.
+        /// Counts resets of a session since the last call.
         fn noteResets(counters: *Counters, multiplex: *Multiplex) void {
             const tally = multiplex.session.tally();
             counters.noteResets(.in, tally.resets_received -% multiplex.told.resets_received);
@@ -102,20 +103,20 @@ pub fn CountersPart(comptime W: type) type {
             return if (@hasDecl(W.HostType, "takenAt")) w.host.takenAt(exchange) else exchange.begun_us;
         }
 
-        /// Output of an exchange is about to be handed to the kernel.
+        /// Notes the time at which the first output of an exchange is given to the kernel.
         pub inline fn noteOutput(w: *W, exchange: *Exchange) void {
             if (w.counting.counters == null or exchange.sent_us != 0 or exchange.status == 0) return;
             exchange.sent_us = w.io.micros();
         }
 
-        /// An exchange is over.
+        /// Counts the end of an exchange.
         pub fn countEnd(w: *W, counters: *Counters, exchange: *const Exchange) void {
             assert(w.counting.counters == counters);
             counters.noteStatus(exchange.status);
             counters.noteRequestBy(exchange.lane.session().family());
             if (exchange.response == .refused) return counters.noteRefusal(exchange.status);
-            // A request without an answer took no time that says anything, and a WebSocket lasts as long as
-            // its peers like.
+            // The time of a request without a response says nothing, and that of a WebSocket depends on its
+            // peers.
             if (exchange.status < 200 or !exchange.isHeard()) return;
             counters.noteTimes(&.{
                 .begun_us = exchange.begun_us,

@@ -1,11 +1,10 @@
-//! The part of a worker that gathers whole bodies for hosts that want them (`Demand.Body.whole`). Until a
-//! body is complete its host has not heard of the request: a request that is refused meanwhile, or goes, is
-//! not told.
+//! The part of a worker that gathers whole bodies for hosts that demand them (`Demand.Body.whole`). Until a
+//! body is complete its host has not heard of the request, and does not hear of one that is refused or lost.
 //!
-//! A body lies in memory up to `Config.body_memory_bytes_max`. A longer one goes to a temporary file, which a
-//! thread writes (io/spool.zig); the peer waits while the disk is slower than it. All files of a worker share
-//! `Config.body_file_bytes_max`, and leave a part of the file system free. A body that is not complete counts
-//! for its client's address (`Config.address_upload_bytes_max`).
+//! A body of up to `Config.body_memory_bytes_max` bytes lies in memory. A longer one goes to a temporary
+//! file, which a thread writes (io/spool.zig); its peer is not read while the disk is slower. All files of a
+//! worker share `Config.body_file_bytes_max`, and a part of the file system stays free. An incomplete body
+//! counts for its client's address (`Config.address_upload_bytes_max`).
 const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
@@ -17,7 +16,7 @@ const Lane = @import("../lane.zig").Lane;
 const Intake = @import("../intake.zig").Intake;
 const memory = @import("../memory.zig");
 
-/// The methods of a worker that gathers bodies.
+/// The methods of a worker for gathering.
 pub fn Gathering(comptime W: type) type {
     return struct {
         const Job = io_layer.SpoolJob;
@@ -33,22 +32,23 @@ pub fn Gathering(comptime W: type) type {
             .detail = "Your address has too many unfinished request bodies.",
         };
 
-        /// Temporary files are created in this folder from now on. Not once one has been.
+        /// Creates temporary files in this folder from now on. May not be called after the first file was
+        /// created.
         pub fn setBodyFolder(w: *W, path: []const u8) error{OutOfMemory}!void {
             return w.bodies.setFolder(w.gpa, path);
         }
 
-        /// A request has begun whose body is on its way.
+        /// Begins to gather the body of a request.
         pub fn gather(w: *W, lane: *Lane, exchange: *Exchange) void {
             assert(exchange.intake == null and exchange.input != .complete);
             exchange.silence();
             exchange.intake = Intake.create(&w.pool, exchange.ticket, &w.head) catch
                 return giveUp(w, lane, exchange, out_of_memory);
-            // Says 100 Continue if the client waits for it.
+            // This queues a 100 Continue if the client waits for it.
             w.read(exchange) catch giveUp(w, lane, exchange, out_of_memory);
         }
 
-        /// The next piece of a body.
+        /// Gathers the next piece of a body.
         pub fn gatherPiece(
             w: *W,
             lane: *Lane,
@@ -62,8 +62,8 @@ pub fn Gathering(comptime W: type) type {
             spill(w, lane, exchange, intake);
         }
 
-        /// Counts what has come for the client's address. False: that has more than it may, and the log says
-        /// so.
+        /// Counts the body's bytes for its client's address. False: the address has too many; the log has a
+        /// line about it.
         fn charge(w: *W, exchange: *const Exchange, intake: *Intake) bool {
             const most = w.config.address_upload_bytes_max;
             const came = intake.bytesCame();
@@ -81,8 +81,8 @@ pub fn Gathering(comptime W: type) type {
             return false;
         }
 
-        /// The address of a request's client. Null: it has none, or is a trusted proxy that names nobody: its
-        /// own address stands for many clients.
+        /// The address of a request's client. Null: it has none, or a trusted proxy names no client: the
+        /// proxy's own address stands for many clients.
         fn addressOf(
             w: *W,
             exchange: *const Exchange,
@@ -96,15 +96,15 @@ pub fn Gathering(comptime W: type) type {
             return io_layer.Address.parse(client.address, client.port) catch null;
         }
 
-        /// Gathers the trailer fields behind a body.
+        /// Gathers the trailer section.
         pub fn gatherTrailers(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             intake.keepTrailers(&w.pool, &w.head) catch giveUp(w, lane, exchange, out_of_memory);
         }
 
-        /// The body is complete: the host gets the request.
+        /// Gives the request with its complete body to the host.
         pub fn gathered(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             assert(exchange.intake == intake and exchange.input == .complete);
-            if (intake.isWriting()) return; // the intake goes on when the write is done
+            if (intake.isWriting()) return; // `attend` goes on when the write is done
             if (intake.isLong() and intake.pendingBytes() > 0) {
                 return handOver(w, lane, exchange, intake);
             }
@@ -120,7 +120,7 @@ pub fn Gathering(comptime W: type) type {
             if (half_closed and left.isHeard()) w.host.halfClosed(w, left);
         }
 
-        /// Hands a long body to the writer; the peer waits if the writer is not ready.
+        /// Gives a long body to the writer. The peer is not read while the writer is busy.
         fn spill(w: *W, lane: *Lane, exchange: *Exchange, intake: *Intake) void {
             exchange.given_bytes = intake.heldBytes();
             const most = if (intake.isLong())
@@ -153,7 +153,7 @@ pub fn Gathering(comptime W: type) type {
             w.io.wake();
         }
 
-        /// Once a round: goes on with bodies whose parts were written.
+        /// Goes on with bodies of which a part was written. Called once a round.
         pub fn attend(w: *W) void {
             const spool = if (w.bodies.spool) |*spool| spool else return;
             var jobs = spool.collect();
@@ -165,7 +165,7 @@ pub fn Gathering(comptime W: type) type {
                     intake.resident_bytes = job.written;
                 }
                 const exchange = w.exchanges.get(intake.ticket) orelse {
-                    drop(w, intake); // the intake's exchange has ended meanwhile
+                    drop(w, intake); // the exchange has ended meanwhile
                     continue;
                 };
                 goOn(w, exchange.lane, exchange, intake);
@@ -178,28 +178,29 @@ pub fn Gathering(comptime W: type) type {
             if (exchange.input == .complete) return gathered(w, lane, exchange, intake);
             exchange.given_bytes = intake.heldBytes();
             _ = exchange.want(w.io.now());
-            // The end of a body comes behind its last piece, without a further byte.
+            // The end of a body may follow its last piece without a further byte.
             if (!lane.yielded) w.pump(lane, null);
         }
 
-        /// An intake is of no use any more: one that its host has taken, or whose exchange has ended.
+        /// Frees an intake that its host has used, or whose exchange has ended.
         pub fn drop(w: *W, intake: *Intake) void {
             w.admission.discharge(&intake.upload);
-            if (intake.isWriting()) return; // `attend` finds the intake when the write is done
+            if (intake.isWriting()) return; // `attend` drops the intake when the write is done
             memory.forgetFiles(intake.resident_bytes);
             assert(w.bodies.held_bytes >= intake.file_bytes);
             w.bodies.held_bytes -= intake.file_bytes;
             intake.destroy(&w.pool);
         }
 
-        /// When the worker ends, and all exchanges have.
+        /// Ends the writer. All exchanges must have ended.
         pub fn closeSpool(w: *W) void {
             if (w.bodies.spool) |*spool| spool.close();
             attend(w);
             if (w.bodies.folder) |folder| w.gpa.free(folder);
         }
 
-        /// Files have taken all that they may, their folder is nearly full, or it fails.
+        /// Refuses a body because files have reached their limit, their folder is nearly full, or writing
+        /// fails.
         fn lackRoom(w: *W, lane: *Lane, exchange: *Exchange, intake: *const Intake) void {
             assert(exchange.intake == intake);
             if (w.troubles.files.add(w.clock.now)) |others| {
