@@ -11,7 +11,6 @@ const Tunnel = @import("../tunnel.zig").Tunnel;
 const types = @import("../types.zig");
 const Transport = @import("../transport.zig").Transport;
 
-/// The methods of a worker for accepting.
 pub fn Accept(comptime W: type) type {
     return struct {
         const access_part = @import("access.zig").Access(W);

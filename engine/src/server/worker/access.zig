@@ -10,7 +10,6 @@ const AccessLog = access_log.AccessLog;
 const Lane = @import("../lane.zig").Lane;
 const Exchange = @import("../exchange.zig").Exchange;
 
-/// The access log's functions for a worker type.
 pub fn Access(comptime W: type) type {
     return struct {
         const counting_part = @import("counting.zig").CountersPart(W);

@@ -5,7 +5,6 @@ const Exchange = @import("../exchange.zig").Exchange;
 const Ticket = @import("../slab.zig").Ticket;
 const trace = @import("../trace.zig");
 
-/// The methods of a worker for commands.
 pub fn Apply(comptime W: type) type {
     return struct {
         const output_part = @import("output.zig").Output(W);

@@ -6,7 +6,6 @@ const Exchange = @import("../exchange.zig").Exchange;
 const Multiplex = @import("../multiplex.zig").Multiplex;
 const Transport = @import("../transport.zig").Transport;
 
-/// The counting functions for a worker type.
 pub fn CountersPart(comptime W: type) type {
     return struct {
         /// Counts into `counters` from now on, which nobody else writes; null: ends counting.

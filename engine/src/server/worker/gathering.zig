@@ -16,7 +16,6 @@ const Lane = @import("../lane.zig").Lane;
 const Intake = @import("../intake.zig").Intake;
 const memory = @import("../memory.zig");
 
-/// The methods of a worker for gathering.
 pub fn Gathering(comptime W: type) type {
     return struct {
         const Job = io_layer.SpoolJob;

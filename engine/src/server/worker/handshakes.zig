@@ -1,22 +1,21 @@
-//! The part of a worker that negotiates TLS when established connections have had their turn
-//! (../handshakes.zig says which is next).
+//! The part of a worker that carries out TLS handshakes, after established connections had their turn
+//! (../handshakes.zig).
 const Tunnel = @import("../tunnel.zig").Tunnel;
 const Transport = @import("../transport.zig").Transport;
 
-/// The methods of a worker that shake hands.
 pub fn Shaking(comptime W: type) type {
     return struct {
         const input_part = @import("input.zig").Input(W);
         const secure_part = @import("secure.zig").Secure(W);
 
-        /// Bytes of a handshake have come: they wait for their turn.
+        /// Keeps received bytes of a handshake until its turn.
         pub fn receive(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
             transport.lane.input.append(&w.pool, ciphertext) catch return w.close(&transport.lane);
             w.handshakes.add(&tunnel.place, transport.lane.ticket);
             w.arm(&transport.lane);
         }
 
-        /// Once a round, after everything else that came: as many steps as one round may take.
+        /// Makes handshake steps, as many as one round may make. Called once a round, after all other input.
         pub fn advance(w: *W) void {
             if (w.handshakes.isEmpty()) return;
             var round = w.handshakes.begin(w.io.micros(), &w.config);
@@ -24,8 +23,8 @@ pub fn Shaking(comptime W: type) type {
             w.handshakes.end(w.io.micros());
         }
 
-        /// The peer has ended its sending side. True: behind a flight that waits for its turn, after which
-        /// the end is told.
+        /// Notes the end of the peer's sending side if bytes of its handshake wait for their turn. True: the
+        /// end is handled after them.
         pub fn postponesEnd(transport: *Transport) bool {
             switch (transport.phase) {
                 .handshake => |*handshake| {
@@ -40,7 +39,7 @@ pub fn Shaking(comptime W: type) type {
         fn step(w: *W, transport: *Transport) void {
             const ticket = transport.lane.ticket;
             const has_ended = transport.phase.handshake.has_ended;
-            // Requests may lie behind the handshake, and unparsed bytes of them are input as well.
+            // The session's plaintext may become the lane's input, so the ciphertext is taken out first.
             var flight = transport.lane.input;
             transport.lane.input = .{};
             defer flight.deinit(&w.pool);

@@ -8,14 +8,15 @@ pub fn HealthPart(comptime W: type) type {
     return struct {
         const input_part = @import("input.zig").Input(W);
 
-        /// Requests with GET or HEAD for this path are answered with 200 and no host is told of them; empty:
-        /// none is. Not logged, because they come all the time and say nothing. A connection over the limit
-        /// of connections may ask as well.
+        /// Sets the path at which requests with GET or HEAD get a 200 from the engine; empty: no path. No
+        /// host hears of these requests, and they are not logged, because probes are many and say nothing. A
+        /// connection over the limit of connections gets the response, too.
         pub fn setHealthPath(w: *W, path: []const u8) Health.SetError!void {
             try w.health.set(path);
         }
 
-        /// A request has come that no host is told of; true: it is answered.
+        /// Answers a request that no host hears of: for the health path, or over the limit. False: it is
+        /// another request.
         pub fn intercept(w: *W, lane: *Lane) bool {
             if (w.health.matches(&w.head)) {
                 answer(w, lane);

@@ -1,5 +1,5 @@
-//! The part of a worker that reads: bytes become events of the protocol, the host gets these, and bytes
-//! that break the rules are refused.
+//! The part of a worker that reads: bytes become events of the protocol, which go to the host, and bytes that
+//! break the rules are refused.
 const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
@@ -12,7 +12,6 @@ const io_layer = @import("io");
 const trace = @import("../trace.zig");
 const Transport = @import("../transport.zig").Transport;
 
-/// The methods of a worker that read.
 pub fn Input(comptime W: type) type {
     return struct {
         const access_part = @import("access.zig").Access(W);
@@ -28,11 +27,11 @@ pub fn Input(comptime W: type) type {
         const upload_part = @import("upload.zig").Upload(W);
         const websocket_part = @import("websocket.zig").Live(W);
 
-        /// Bytes of a transport came.
+        /// Handles received bytes of a transport.
         pub fn receive(w: *W, transport: *Transport, bytes: []u8) void {
             if (transport.tunnel) |tunnel| return secure_part.receive(w, transport, tunnel, bytes);
             switch (transport.phase) {
-                .closing, .lingering => {}, // thrown away: an unread byte would turn our close into a reset
+                .closing, .lingering => {}, // dropped; an unread byte would make the close a reset
                 .serving => pumpLane(w, &transport.lane, bytes),
                 .multiplexed => streams_part.pump(w, transport, bytes),
                 .relaying => w.relay(transport, bytes),
@@ -41,8 +40,9 @@ pub fn Input(comptime W: type) type {
             }
         }
 
-        /// Parses unread bytes of a lane, or frames of a transport, and hands events to the host until more
-        /// bytes, the host or fairness are needed. `received`: bytes that are not yet part of the input.
+        /// Parses unread bytes of a lane, or frames of a transport, and gives events to the host, until more
+        /// bytes are needed, the host does not want more, or the lane's turn is over. `received`: bytes that
+        /// are not in the input yet.
         pub fn pump(w: *W, lane: *Lane, received: ?[]u8) void {
             if (lane.isStream()) return streams_part.pumpStream(w, .of(lane), received);
             if (lane.transport.phase == .multiplexed) return streams_part.pump(w, lane.transport, received);
@@ -76,18 +76,18 @@ pub fn Input(comptime W: type) type {
                 const demand = W.demandOf(exchange);
                 if (demand.pace == .pull and demand.body == .streamed) exchange.pieceDelivered(w.clock.now);
                 if (w.isHostAtWork(exchange)) {
-                    // The host sees the event at once; its answer goes out together with queued output.
+                    // The host handles the event at once, so its response is sent together with queued
+                    // output.
                     if (!lane.out().queue.isEmpty() and !w.withhold(lane)) w.waiting.cork(lane);
                     return w.arm(lane);
                 }
             } else if (W.has_pushing and lane.isIdle() and !lane.out().queue.isEmpty()) {
-                return w.waiting.cork(lane); // a whole answer goes out together with a few more
+                return w.waiting.cork(lane); // a complete response is sent together with a few more
             }
             if (w.send(lane)) w.settle(lane);
         }
 
-        /// Reads requests of a connection with one exchange at a time; the number of bytes that were
-        /// consumed.
+        /// Parses requests of a connection without streams. Returns the number of consumed bytes.
         fn parse(w: *W, lane: *Lane, unread: []u8) usize {
             const single = lane.session().single;
             var used: usize = 0;
@@ -103,12 +103,12 @@ pub fn Input(comptime W: type) type {
                         break;
                     }
                 }
-                // An end without further bytes is told at once: nothing would bring us back to it.
+                // An end without further bytes is handled at once, because no later event would lead here.
                 if (isOver(w, turn) and (used < unread.len or lane.holdsMessage())) {
                     w.waiting.yield(lane);
                     break;
                 }
-                // A message that was held goes before further bytes.
+                // A held message comes before further bytes.
                 if (lane.holdsMessage()) {
                     if (!websocket_part.goOnWithMessage(w, lane)) break;
                     continue;
@@ -143,18 +143,18 @@ pub fn Input(comptime W: type) type {
                     },
                 }
             }
-            // Of a lane that is closing the rest is not parsed any more; frames of streams are.
+            // The rest of the input is dropped if the lane is closing; frames of streams are still parsed.
             const is_over = lane.phase == .closing and lane.transport.phase != .multiplexed;
             return if (is_over) unread.len else used;
         }
 
-        /// Whether a lane has had its turn in this round.
+        /// Whether the lane's turn in this round is over.
         fn isOver(w: *W, turn: i64) bool {
             return w.budget.isOver(turn) or W.has_pushing and w.hasGrown();
         }
 
-        /// Offers content of a request to its exchange; the number of bytes that were taken. A body is taken
-        /// whole.
+        /// Gives content of a request to its exchange. Returns the number of bytes that were taken: all bytes
+        /// of a body, or none.
         pub fn giveContent(w: *W, lane: *Lane, content: []u8, turn: i64) usize {
             if (lane.websocket() != null) return giveMessages(w, lane, content, turn);
             if (content.len == 0 or !lane.wantsInput()) return 0;
@@ -184,7 +184,7 @@ pub fn Input(comptime W: type) type {
             return content.len;
         }
 
-        /// Like `giveContent`, for a WebSocket, which stops where its host has to have its turn first.
+        /// Like `giveContent`, for a WebSocket, which takes bytes until its host must have its turn.
         fn giveMessages(w: *W, lane: *Lane, content: []u8, turn: i64) usize {
             var taken: usize = 0;
             while (lane.wantsInput()) {
@@ -199,12 +199,13 @@ pub fn Input(comptime W: type) type {
             return taken;
         }
 
-        /// Whether only more bytes let a WebSocket go on: it holds no message, and its peer has not ended.
+        /// Whether a WebSocket needs more bytes to go on: it holds no message, and its peer has not ended its
+        /// side.
         fn isDry(lane: *const Lane) bool {
             return lane.sending == .open and lane.websocket() != null and !lane.holdsMessage();
         }
 
-        /// A request has come, whose head is in `w.head`.
+        /// Begins a request, whose head is in `w.head`.
         pub fn begin(w: *W, lane: *Lane) void {
             assert(lane.current() == null and !lane.isClosed());
             if (health_part.intercept(w, lane)) return;
@@ -257,20 +258,20 @@ pub fn Input(comptime W: type) type {
             w.host.request(w, exchange, &w.head);
         }
 
-        /// Whether the connection may bring no further request.
+        /// Whether this request is the connection's last one, by `connection_requests_max`.
         fn isLastRequest(w: *const W, lane: *const Lane) bool {
             const most = w.config.connection_requests_max;
             return most != 0 and lane.request_count >= most;
         }
 
-        /// An https target comes over TLS, or from a gateway that is trusted to have got it so (RFC
-        /// 9110 section 7.4).
+        /// Whether an https target may come on this lane: over TLS, or from a proxy that is trusted to have
+        /// received it over TLS (RFC 9110 section 7.4).
         fn mayBringHttps(w: *const W, lane: *Lane) bool {
             return lane.transport.tunnel != null or lane.transport.trusted or
                 w.listeners.items[lane.transport.listener].proxies != null;
         }
 
-        /// A trailer section has come, which is in `w.head`.
+        /// Handles a trailer section, which is in `w.head`.
         pub fn trailersCame(w: *W, lane: *Lane) void {
             const exchange = lane.current() orelse return;
             trace.content(exchange, .trailers, w.head.text.len);
@@ -280,7 +281,7 @@ pub fn Input(comptime W: type) type {
             w.host.trailers(w, exchange, &w.head);
         }
 
-        /// The request has been read to its last byte.
+        /// Handles the end of a request.
         pub fn bodyComplete(w: *W, lane: *Lane) void {
             switch (lane.phase) {
                 .exchange => |exchange| {
@@ -296,13 +297,14 @@ pub fn Input(comptime W: type) type {
             }
         }
 
-        /// The peer broke the rules: within an exchange that ends it, then the peer is told if it can be.
+        /// Handles a request that breaks the rules. An exchange ends by that, and the peer gets the refusal
+        /// if its response has not begun.
         pub fn refuseRequest(w: *W, lane: *Lane, refusal: Refusal, unread: []const u8) void {
             if (streams_part.asksForStreams(w, lane, unread)) {
                 return w.beginStreams(lane.transport) catch w.close(lane);
             }
-            // The last response is complete, and its end waits for the peer's window: the peer can be told of
-            // no refusal any more.
+            // The last response is complete, and the rest of it waits for the peer's window. No refusal can
+            // be sent any more.
             if (lane.phase == .closing) return;
             w.stats.refused += 1;
             switch (lane.phase) {
@@ -319,19 +321,19 @@ pub fn Input(comptime W: type) type {
             }
         }
 
-        /// Refuses what no host was told of; `unread` begins with its head.
+        /// Refuses a request of which no host was told. `unread` begins with its head.
         pub fn refuseUnread(w: *W, lane: *Lane, refusal: Refusal, unread: []const u8) void {
             w.tellRefused(lane, refusal, false);
             w.noteRefusal(lane, refusal, refusedBytes(w, refusal), unread);
             sayRefusal(w, lane, refusal, .{ .with_content = !early.asksForHead(unread) });
         }
 
-        /// Answers a request that was read and that no host answers, and closes the connection in order.
+        /// Sends a refusal in place of a host's response, and closes the connection.
         pub fn refuse(w: *W, lane: *Lane, refusal: Refusal) void {
             sayRefusal(w, lane, refusal, .{ .with_content = !lane.session().asksForHead() });
         }
 
-        /// The answer itself, dated, and the end of the connection.
+        /// Sends the response of a refusal with a date, and ends the lane.
         pub fn sayRefusal(
             w: *W,
             lane: *Lane,
@@ -350,12 +352,12 @@ pub fn Input(comptime W: type) type {
             w.sayLast(lane, page.?.body);
         }
 
-        /// The host's words for a refusal, if it has any.
+        /// The host's content for a refusal; null: the engine's own is sent.
         fn pageOf(w: *W, refusal: Refusal) ?early.Page {
             return if (@hasDecl(W.HostType, "refusalPage")) w.host.refusalPage(refusal.status) else null;
         }
 
-        /// Bytes of the answer's content, which HEAD does not get.
+        /// The length of a refusal's content, which a response to HEAD does not have.
         pub fn refusedBytes(w: *W, refusal: Refusal) u64 {
             return if (pageOf(w, refusal)) |page| page.body.len else early.refusalBodyBytes(refusal);
         }
@@ -398,7 +400,7 @@ pub fn Input(comptime W: type) type {
             if (streams_part.sayOnStream(w, lane, 200, &fields, "ok\n")) beginClosing(w, lane);
         }
 
-        /// Queues a whole response of the engine's own, and closes the connection in order.
+        /// Queues a complete response of the engine, and closes the connection.
         pub fn sayLast(w: *W, lane: *Lane, response: []const u8) void {
             lane.out().queue.append(&w.pool, response) catch return w.close(lane);
             beginClosing(w, lane);
@@ -406,22 +408,22 @@ pub fn Input(comptime W: type) type {
 
         fn beginClosing(w: *W, lane: *Lane) void {
             lane.beginClosing();
-            // The input of this lane is in use; the output goes out when the parser has ended.
+            // The lane's input is in use. `pump` sends the output after the parser.
             if (w.pumping == lane) return;
             lane.input.deinit(&w.pool);
             if (w.send(lane)) w.settle(lane);
         }
 
-        /// More bytes are needed than there are. If the peer's end was read, it has left a request
-        /// unfinished, or nothing to throw away.
+        /// Handles a lane that needs more bytes: if the peer has ended its side, a request stays incomplete.
         pub fn cutShort(w: *W, lane: *Lane) void {
             if (lane.sending == .ended) breakOff(w, lane);
         }
 
-        /// The peer will not send the rest of its request. Answers to requests before it still go out.
+        /// Ends a lane whose peer will not send the rest of its request. Responses to earlier requests are
+        /// still sent.
         fn breakOff(w: *W, lane: *Lane) void {
             if (lane.current()) |exchange| {
-                // The rest of the request is not needed: the response is on its way.
+                // The rest of the request is not needed, because the response is complete.
                 if (exchange.isEnded()) return;
                 if (lane.session().responseStarted()) {
                     return w.fail(lane, .client_closed);
@@ -431,31 +433,31 @@ pub fn Input(comptime W: type) type {
             beginClosing(w, lane);
         }
 
-        /// The peer's end is known, and the bytes before it were parsed as far as they are welcome. The host
-        /// is told; a request that came together with the end comes first.
+        /// Tells the host that the peer has ended its sending side, after the bytes before the end were
+        /// parsed as far as they are wanted. A request that came with the end is told first.
         fn noteHalfClose(w: *W, lane: *Lane, is_last: bool) void {
             const exchange = lane.current() orelse return;
-            // A WebSocket needs both directions: it ends with the bytes that its peer sent before.
+            // A WebSocket needs both directions, and ends after the bytes that its peer has sent.
             if (exchange.websocket != null) return;
             if (lane.sending == .ended and is_last) lane.session().closeAfterResponse();
             if (exchange.half_closed) return;
             exchange.half_closed = true;
-            // The peer may have closed only its sending side, and gets its answer then. Probes tell if it is
-            // gone altogether.
+            // The peer may have closed only its sending side, and wait for the response. Probes find out
+            // whether it is gone.
             w.io.probe(lane.transport.socket);
             if (exchange.isHeard()) w.host.halfClosed(w, exchange);
         }
 
-        /// Whether the peer of an exchange has closed its connection, or its sending side, as far as the
-        /// kernel knows now: no event may have told of it yet.
+        /// Whether the peer of an exchange has closed its connection or its sending side. The kernel is
+        /// asked, because events may not have come yet.
         pub fn hasPeerLeft(w: *W, exchange: *const Exchange) bool {
             const transport = exchange.lane.transport;
             if (transport.lane.sending != .open) return true;
             return w.io.hasPeerShut(transport.socket);
         }
 
-        /// The peer has ended its sending side behind bytes that nobody reads for now: the body of a
-        /// request, further requests.
+        /// Notes that the peer has ended its sending side behind bytes that are not read at present, such as
+        /// a body or further requests.
         pub fn peerEnding(w: *W, transport: *Transport) void {
             const lane = &transport.lane;
             if (lane.sending != .open) return;
@@ -463,16 +465,16 @@ pub fn Input(comptime W: type) type {
             noteHalfClose(w, lane, false);
         }
 
-        /// The peer ended its sending side, or the connection died.
+        /// Handles the end of the peer's sending side, or the loss of the connection.
         pub fn peerEnded(w: *W, transport: *Transport, how: io_layer.Ended) void {
             const lane = &transport.lane;
             if (how == .reset) {
                 return w.fail(lane, if (lane.sending == .open) .read_error else .client_closed);
             }
-            // Over TLS the end of the session comes first.
+            // Over TLS the end of the session comes before that of the connection.
             if (lane.sending == .ended) return;
             if (transport.phase == .serving) return laneEnded(w, lane);
-            // The end comes behind a flight that waits for its turn.
+            // Bytes of a handshake that wait for their turn come before the end.
             if (handshakes_part.postponesEnd(transport)) return;
             lane.sending = .ended;
             lane.needs_more = false;
@@ -485,7 +487,7 @@ pub fn Input(comptime W: type) type {
             }
         }
 
-        /// No bytes follow on a lane.
+        /// Handles the end of a lane's input.
         pub fn laneEnded(w: *W, lane: *Lane) void {
             if (lane.sending == .ended) return;
             lane.sending = .ended;
@@ -497,18 +499,18 @@ pub fn Input(comptime W: type) type {
             switch (lane.phase) {
                 .draining => breakOff(w, lane),
                 .idle, .closing => w.settle(lane),
-                // The rest of a head may be there, waiting for its turn.
+                // The rest of a head may be among unread bytes, which wait for their turn.
                 .head => if (!lane.yielded) breakOff(w, lane),
                 .exchange => |exchange| {
-                    // The WebSocket's last message was read, and the answer comes with the next round.
+                    // The WebSocket's last message was read, and the next round ends it.
                     if (exchange.openWebSocket()) |websocket| if (websocket.ending != null) return;
                     const all_read = lane.input.isEmpty() and !lane.holdsMessage();
                     const awaits_accept = exchange.websocket != null and exchange.openWebSocket() == null;
                     const lacks_input = all_read and !exchange.inputComplete() and !exchange.isEnded();
-                    // No more input comes. A WebSocket, accepted or not, needs both directions; a request
-                    // whose rest is missing cannot be answered.
+                    // No more input comes. A WebSocket, accepted or not, needs both directions, and an
+                    // incomplete request cannot be answered.
                     if (awaits_accept or lacks_input) return breakOff(w, lane);
-                    // The unread bytes may complete the request: the next look at them tells.
+                    // The unread bytes may complete the request, so they are parsed in the lane's next turn.
                     if (!all_read and lane.wantsInput()) w.waiting.cork(lane);
                     noteHalfClose(w, lane, all_read);
                 },

@@ -1,12 +1,11 @@
-//! The invariants of a worker between two rounds. Looks at every lane: for simulations and tests.
+//! The invariants of a worker between two rounds, for simulations and tests. The check goes over all lanes.
 const std = @import("std");
 const assert = std.debug.assert;
 const Ticket = @import("../slab.zig").Ticket;
 
-/// The check of a worker.
 pub fn Invariants(comptime W: type) type {
     return struct {
-        /// Asserts what always holds when `poll` has returned.
+        /// Asserts relations that hold after `poll`.
         pub fn invariants(w: *W) void {
             assert(w.pumping == null);
             w.waiting.invariants();
@@ -25,8 +24,7 @@ pub fn Invariants(comptime W: type) type {
                 exchanges += 1;
                 websockets += @intFromBool(exchange.websocket != null);
             }
-            // Exchanges and WebSockets end with their connection: those that are counted are those that
-            // connections have.
+            // Exchanges and WebSockets end with their lane, so all that are in the slabs were found above.
             assert(exchanges == w.exchanges.count);
             assert(websockets == w.websockets.count);
         }

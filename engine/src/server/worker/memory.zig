@@ -1,14 +1,13 @@
-//! The part of a worker that gives memory back before the process runs out of it: ends what its peers have
-//! not finished or do not read.
+//! The part of a worker that frees memory before the process runs out of it, by ending requests and responses
+//! that peers have not finished or do not read.
 //!
-//! A peer's connection counts with all of its streams, by the memory that the process holds for it: buffers,
-//! output that is not read, and output in the kernel. The largest connection goes first; of connections that
-//! are about as large, first one whose address has more of them, then the newest. Given up are requests that
-//! are not complete (503, or 413 for a body that is on its way), WebSockets that hold messages which their
-//! applications have not taken (close code 1013), bytes behind a request that is being answered, and
-//! responses that are not read. Of a connection with many streams the one that has waited longest for its
-//! peer goes first, and the connection itself only if it has no such stream and its peer is no trusted proxy.
-//! Requests that are complete are served as ever.
+//! A connection counts with all of its streams, by the memory that the process holds for it: buffers, output
+//! that is not read, and output in the kernel. The largest connection goes first; among about equally large
+//! ones, a connection whose address has more of them, then the newest. Ended are incomplete requests (503;
+//! 413 while the body comes), WebSockets with messages that their applications have not taken (close code
+//! 1013), bytes behind a request that is being answered, and responses that are not read. Of a connection
+//! with streams, the stream that has waited longest for its peer goes first; the connection itself goes only
+//! if it has no such stream and its peer is no trusted proxy. Complete requests are served as ever.
 const assert = @import("std").debug.assert;
 const Refusal = @import("protocol").Refusal;
 const early = @import("protocol").early;
@@ -21,7 +20,6 @@ const Memory = @import("../memory.zig").Memory;
 const Shares = @import("../shares.zig").Shares;
 const Ticket = @import("../slab.zig").Ticket;
 
-/// The methods of a worker that shed load for want of memory.
 pub fn Shedding(comptime W: type) type {
     return struct {
         const streams_part = @import("streams.zig").Streams(W);
@@ -32,11 +30,11 @@ pub fn Shedding(comptime W: type) type {
         const short_for_body: Refusal = .{ .status = 413, .detail = "The server is short of memory." };
         const try_again_later = 1013;
 
-        /// Looks whether there is enough memory, if that is due. Nothing of the worker's or a host's may be
-        /// on the stack but a loop over events: exchanges may end.
+        /// Measures memory if that is due, and frees some if it is short. The caller must be a loop over
+        /// events, without an exchange in use, because exchanges may end.
         pub inline fn attend(w: *W) void {
             if (!w.memory.isDue(w.heldBytes(), w.clock.now)) return;
-            // Not inlined: its frame takes kilobytes of stack, which each event would have to touch.
+            // The call is not inlined: its frame takes kilobytes of stack, which other events must not touch.
             @call(.never_inline, look, .{w});
         }
 
@@ -48,7 +46,7 @@ pub fn Shedding(comptime W: type) type {
             relieve(w, finding);
         }
 
-        /// Sums over all requests that were given up.
+        /// Sums over the requests that were ended.
         const Shed = struct {
             bytes: u64 = 0,
             /// The part of `bytes` that hosts hold until they are told.
@@ -71,7 +69,8 @@ pub fn Shedding(comptime W: type) type {
                 held = ranking.fill(&shares, w.lanes(), w.pool.loans.any());
                 const before = shed.bytes;
                 for (ranking.items[0..ranking.len], 1..) |candidate, next| {
-                    // Candidates of about the same size lose something each before one of them loses more.
+                    // Each of several candidates of about the same size loses something before one of them
+                    // loses more.
                     const floor = if (next < ranking.len) ranking.items[next].bytes / 2 else 0;
                     var left = candidate.bytes;
                     while (true) {
@@ -94,8 +93,8 @@ pub fn Shedding(comptime W: type) type {
             tell(w, finding, held, shed.count);
         }
 
-        /// Hands the kernel the output that streams have queued in this round: only then peers that do not
-        /// read show.
+        /// Sends the output that streams have queued in this round, because only then it shows which peers do
+        /// not read.
         fn sendStreams(w: *W) void {
             var at: usize = 0;
             const count = w.waiting.corked.items.len;
@@ -105,10 +104,10 @@ pub fn Shedding(comptime W: type) type {
             }
         }
 
-        // ---- What is given up
+        // ---- Ends for want of memory
 
-        /// Gives up a part of the memory that is held for a peer; the number of bytes. 0: there is nothing to
-        /// give up.
+        /// Frees some of the memory that is held for a peer. Returns the number of bytes; 0: there was
+        /// nothing to free.
         fn giveUp(w: *W, ticket: Ticket, shares: *const Shares, shed: *Shed) u64 {
             const transport = w.transportOf(ticket) orelse return 0;
             const multiplex = transport.multiplex() orelse return end(w, &transport.lane, shares, shed);
@@ -116,12 +115,12 @@ pub fn Shedding(comptime W: type) type {
             return if (transport.trusted) 0 else end(w, &transport.lane, shares, shed);
         }
 
-        /// Ends the present request of a connection, or of a stream.
+        /// Ends the present request of a lane.
         fn end(w: *W, lane: *Lane, shares: *const Shares, shed: *Shed) u64 {
             const bytes = holdings.takeableBytes(lane, shares);
             if (bytes == 0) return 0;
             shed.bytes += bytes;
-            // A stream that was refused, and does not even read that, counts once.
+            // A stream counts once, also if its peer does not read the refusal either.
             if (!lane.isStream() or lane.phase != .closing) shed.count += 1;
             if (lane.current()) |exchange| shed.given += exchange.given_bytes;
             if (lane.wire() == .multiplexed) {
@@ -129,7 +128,7 @@ pub fn Shedding(comptime W: type) type {
             } else if (holdings.waitsForPeer(lane)) {
                 cut(w, lane);
             } else if (lane.wire() != .serving) {
-                w.close(lane); // neither the peer's address nor its keys are known yet
+                w.close(lane); // the peer's address or the session's keys are not known yet
             } else switch (lane.phase) {
                 .idle, .head => refuse(w, lane, lane.input.unread()),
                 .exchange => |exchange| endExchange(w, lane, exchange),
@@ -138,7 +137,7 @@ pub fn Shedding(comptime W: type) type {
             return bytes;
         }
 
-        /// A peer does not read: its stream is reset, or its connection.
+        /// Resets the stream or the connection of a peer that does not read.
         fn cut(w: *W, lane: *Lane) void {
             switch (lane.session()) {
                 .single => {},
@@ -147,15 +146,15 @@ pub fn Shedding(comptime W: type) type {
             w.sever(lane, .server_error);
         }
 
-        /// Cuts connections and streams that wait for their peers with held bytes of which `isMeant` is true;
-        /// their number. Nothing of the worker's or a host's may be on the stack.
+        /// Cuts connections and streams that wait for their peers and have held bytes for which `isMeant`
+        /// returns true. Returns their number. The caller must have no exchange in use.
         pub fn cutHolders(w: *W, isMeant: *const fn (held: *const Held) bool) u32 {
             var count: u32 = 0;
             var lanes = w.lanes();
             while (lanes.next()) |lane| {
                 if (lane.isClosed() or !holdings.waitsForPeer(lane)) continue;
                 if (!lane.out().queue.holdsAny(isMeant)) continue;
-                // The connection of a trusted proxy has the streams of many clients.
+                // The connection of a trusted proxy carries streams of many clients.
                 const is_whole = lane.wire() == .multiplexed;
                 if (is_whole and lane.transport.trusted) continue;
                 count += 1;
@@ -188,14 +187,14 @@ pub fn Shedding(comptime W: type) type {
             answer(w, lane, refusal, with_content);
         }
 
-        /// Turns a new request away, of which no host was told, because there is nothing left to shed. `raw`
-        /// begins with its head.
+        /// Refuses a new request, of which no host was told, because memory is short and none can be freed.
+        /// `raw` begins with the request's head.
         pub fn turnAway(w: *W, lane: *Lane, raw: []const u8) void {
             _ = rejected(w);
             refuse(w, lane, raw);
         }
 
-        /// A connection that came when there was nothing left to shed is turned away: what it is told.
+        /// Counts a refused connection or request, and returns the refusal.
         pub fn rejected(w: *W) Refusal {
             w.stats.shed += 1;
             if (w.counting.counters) |counters| counters.noteShed(1);
@@ -208,7 +207,8 @@ pub fn Shedding(comptime W: type) type {
             answer(w, lane, short, !early.asksForHead(raw));
         }
 
-        /// RFC 9110 sections 15.5.14 and 15.6.4: it is worth trying again, which Retry-After says.
+        /// Sends a refusal. Retry-After says that trying again is worth it (RFC 9110 sections 15.5.14 and
+        /// 15.6.4).
         fn answer(w: *W, lane: *Lane, refusal: Refusal, with_content: bool) void {
             w.sayRefusal(
                 lane,

@@ -1,7 +1,7 @@
-//! The part of a worker that answers: the functions by which hosts respond, and the way of queued bytes to
-//! the kernel. A peer that turns out to be gone while its host sends ends its exchange there and then
-//! (`aborted`, `closed`), and with it the connection. So code that calls the host, or sends, holds neither
-//! across the call, unless `pumping` keeps the connection: it looks them up again by ticket.
+//! The part of a worker for output: the functions by which hosts respond, and the way of queued bytes to the
+//! kernel. If a peer turns out to be gone while its host sends, its exchange ends at once (`aborted`,
+//! `closed`), and the connection with it. So code that calls the host, or sends, uses neither afterwards
+//! unless it finds them again by ticket, or `pumping` keeps the connection.
 const assert = @import("std").debug.assert;
 const io_layer = @import("io");
 const Field = @import("protocol").http.Field;
@@ -18,7 +18,6 @@ const trace = @import("../trace.zig");
 const Transport = @import("../transport.zig").Transport;
 const Stream = @import("../stream.zig").Stream;
 
-/// The methods of a worker that answer and send.
 pub fn Output(comptime W: type) type {
     return struct {
         const access_part = @import("access.zig").Access(W);
@@ -27,21 +26,21 @@ pub fn Output(comptime W: type) type {
         const streams_part = @import("streams.zig").Streams(W);
         const websocket_part = @import("websocket.zig").Live(W);
 
-        /// The exchange of a ticket, or null when it has ended.
+        /// The exchange of a ticket; null: it has ended, or its response is complete.
         pub fn find(w: *W, ticket: Ticket) ?*Exchange {
             const exchange = w.exchanges.get(ticket) orelse return null;
             return if (exchange.isEnded()) null else exchange;
         }
 
-        /// Why a response does not begin.
+        /// Reasons why a response does not begin or end.
         pub const ResponseError = exchange_file.StartError || exchange_file.EndError;
 
-        /// Why a file is not sent.
+        /// Reasons why a file is not sent.
         pub const FileError = exchange_file.BodyError || io_layer.file.Error;
 
         pub const Outcome = @import("../command.zig").Outcome;
 
-        /// Starts the response. Everything about framing is decided here, from the fields.
+        /// Starts the response. The session derives the framing from the fields.
         pub fn start(
             w: *W,
             exchange: *Exchange,
@@ -94,13 +93,14 @@ pub fn Output(comptime W: type) type {
             if (asking.asks) streams_part.withhold(w, exchange, range.len);
         }
 
-        /// The range of an open file from `offset` on, `length` bytes or all that there are.
+        /// The range of an open file from `offset` on, with `length` bytes or, if that is null, all further
+        /// bytes.
         pub fn rangeOf(fd: i32, offset: u64, length: ?u64) io_layer.file.Error!FileRange {
             const available = try io_layer.file.size(fd) -| offset;
             return .{ .fd = fd, .offset = offset, .len = @min(length orelse available, available) };
         }
 
-        /// Sends a range of a file whose descriptor stays the caller's.
+        /// Sends a range of a file. The caller keeps its descriptor, which is duplicated.
         pub fn writeCopy(w: *W, exchange: *Exchange, fd: i32, offset: u64, length: ?u64) FileError!Outcome {
             var range = try rangeOf(fd, offset, length);
             range.fd = try io_layer.file.duplicate(fd);
@@ -125,8 +125,8 @@ pub fn Output(comptime W: type) type {
             w.sendNow(exchange);
         }
 
-        /// A host's output leaves now, not at the end of the round; a stream's is handed to its transport
-        /// (`sendStream`).
+        /// Sends an exchange's output now and not at the end of the round. Output of a stream goes to its
+        /// transport first (`sendStream`).
         pub fn sendNow(w: *W, exchange: *Exchange) void {
             const lane = exchange.lane;
             if (lane.isStream()) return w.waiting.corkBoth(lane);
@@ -135,7 +135,7 @@ pub fn Output(comptime W: type) type {
             w.settle(lane);
         }
 
-        /// All output of an exchange is to be with the kernel: true if it is, or the exchange is over.
+        /// Sends all output of an exchange. True: the kernel has all of it, or the exchange has ended.
         /// Otherwise the host's `flushed` follows, or the end of the exchange.
         pub fn flush(w: *W, exchange: *Exchange) bool {
             const ticket = exchange.ticket;
@@ -147,29 +147,30 @@ pub fn Output(comptime W: type) type {
             return false;
         }
 
-        /// Asks for the next piece of the request body, or the next message of a WebSocket
-        /// (`Incoming.Flow.demand`). Says `100 Continue` when the peer waits for it.
+        /// Asks for the next piece of the request body, or for the next message of a WebSocket
+        /// (`Incoming.Flow.on_demand`). Sends 100 Continue if the peer waits for it.
         pub fn read(w: *W, exchange: *Exchange) error{OutOfMemory}!void {
             if (exchange.openWebSocket()) |websocket| return websocket_part.ask(w, exchange, websocket);
             const lane = exchange.lane;
-            // Not `w.clock.now`: the handler that asks may have taken its time since the round began.
+            // `w.clock.now` is the round's beginning, and the handler may have run for long since.
             if (!exchange.want(w.io.now())) return;
             try lane.sayContinue(&w.pool);
             w.waiting.corkBoth(lane);
         }
 
-        /// Bytes queued and not yet with the kernel.
+        /// Queued bytes that the kernel has not taken.
         pub fn buffered(_: *const W, exchange: *const Exchange) usize {
             return exchange.queuedBytes();
         }
 
-        /// Ends the exchange by cutting the connection, or the stream, so that the peer sees a truncated
+        /// Ends the exchange by cutting the connection or the stream, so that the peer sees a truncated
         /// response.
         pub fn abort(w: *W, exchange: *Exchange) void {
             assert(exchange.lane.current() == exchange);
             const lane = exchange.lane;
             if (lane.isStream()) return streams_part.cutStream(w, exchange);
-            // The peer sees a response that is cut short, not half a head; without memory it sees that.
+            // The head is completed, so that the peer sees a truncated response and not a part of a head.
+            // Without memory it sees the latter.
             lane.closeHead(&w.pool) catch {};
             w.forget(exchange);
             lane.beginClosing();
@@ -178,8 +179,8 @@ pub fn Output(comptime W: type) type {
             sever(w, lane, .server_error);
         }
 
-        /// Gives a connection or a stream up. A connection ends with a reset: the kernel throws its output
-        /// away, or a peer that does not read would keep megabytes of it for as long as it likes.
+        /// Cuts a connection or a stream. A connection is reset, so that the kernel drops its output: a peer
+        /// that does not read would keep megabytes in the kernel.
         pub fn sever(w: *W, lane: *Lane, reason: Reason) void {
             if (!lane.isStream()) {
                 const transport = lane.transport;
@@ -190,7 +191,7 @@ pub fn Output(comptime W: type) type {
             w.fail(lane, reason);
         }
 
-        /// A peer does not take its response.
+        /// Cuts a lane whose peer has not taken output in time, or whose file was not read in time.
         pub fn stalled(w: *W, lane: *Lane) void {
             if (lane.out().queue.isReading()) {
                 const range = lane.out().queue.first.?.fileRange();
@@ -203,24 +204,24 @@ pub fn Output(comptime W: type) type {
             sever(w, lane, .write_timeout);
         }
 
-        /// Closes a socket: with a reset if its peer might take a part of a response for the whole, as it
-        /// would where the end of the connection is the end of the response.
+        /// Closes a socket. The connection is reset if output is missing, because its peer might take a part
+        /// of a response for the whole one where the end of the connection ends the response.
         pub fn closeSocket(w: *W, transport: *Transport) void {
             if (transport.socket == .none) return;
             if (transport.owesOutput()) w.io.reset(transport.socket) else w.io.close(transport.socket);
             transport.socket = .none;
         }
 
-        /// Acts on output that was queued: much of it goes out now, the rest at the end of the round. One
-        /// send right after each answer would cost a Perl host 4 to 5 us a request: host and kernel evict
-        /// each other's cache lines, and every send wakes a client.
+        /// Handles output that was queued: much output is sent now, less at the end of the round. A send
+        /// after each response would cost a Perl host 4 to 5 us for each request, because host and kernel
+        /// evict each other's cache lines, and every send wakes a client.
         pub fn queued(w: *W, exchange: *Exchange) Outcome {
             const lane = exchange.lane;
             exchange.active_at = w.clock.now;
             if (lane.isStream()) return streams_part.queuedOnStream(w, exchange);
             const much = lane.out().queue.bytes >= Place.together_bytes;
             if (lane.out().state == .open and much) {
-                if (!w.send(lane)) return .accepted; // the peer is gone, which the host was told
+                if (!w.send(lane)) return .accepted; // the host was told that the peer is gone
             }
             if (exchange.isSettled()) {
                 complete(w, lane, exchange);
@@ -233,26 +234,26 @@ pub fn Output(comptime W: type) type {
                 }
                 return .done;
             }
-            // A message in answer to a message leaves when the pump ends, at the latest.
+            // A response to a WebSocket message is sent when the pump ends, at the latest.
             const is_pumped = w.pumping == lane and exchange.websocket != null;
             if (lane.out().state == .open and !is_pumped) w.waiting.cork(lane);
             if (!exchange.endsWithFile() and exchange.queuedBytes() < w.config.write_high_bytes) {
                 return .accepted;
             }
-            // Nothing leaves before the host has said more.
+            // A head that waits stays queued, so the host must send more before output can drain.
             if (exchange.keepsHead()) return .accepted;
             exchange.above_high = true;
             return .blocked;
         }
 
-        /// The response is complete: the connection goes on to the next request, or closes.
+        /// Ends a complete response: the connection goes on to the next request, or closes.
         pub fn complete(w: *W, lane: *Lane, exchange: *Exchange) void {
             assert(exchange.isEnded());
             w.forget(exchange);
             goOn(w, lane);
         }
 
-        /// A response has ended: goes on to the next request, or to the end.
+        /// Goes on to the next request after a response, or closes.
         pub fn goOn(w: *W, lane: *Lane) void {
             switch (lane.session().conclude()) {
                 .keep_alive => lane.transport.awaitRequest(w.clock.now),
@@ -264,7 +265,7 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        /// Gives the slots of an exchange back; its ticket is stale from now on.
+        /// Frees an exchange. Its ticket finds nothing from now on.
         pub fn forget(w: *W, exchange: *Exchange) void {
             access_part.noteEnd(w, exchange);
             trace.over(exchange);
@@ -279,20 +280,20 @@ pub fn Output(comptime W: type) type {
             w.exchanges.remove(exchange);
         }
 
-        /// The kernel has room again.
+        /// Sends queued output, because the kernel has room again.
         pub fn writable(w: *W, transport: *Transport) void {
             if (transport.out.state == .open) return;
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
-        /// Whether an open head stays when output leaves.
+        /// Sets whether a head that waits stays queued when other output is sent.
         pub fn keepHead(w: *W, exchange: *Exchange, keeps: bool) void {
             exchange.keeps_head = keeps;
             if (!keeps) w.waiting.cork(exchange.lane);
         }
 
-        /// Sends queued output of a lane: to the kernel, until that has had enough, or to the session that
-        /// frames it. False: the connection is lost, and its lane with it.
+        /// Sends queued output of a lane: to the kernel until it takes no more, or to the session that frames
+        /// it. False: the connection is lost, and the lane with it.
         pub fn send(w: *W, lane: *Lane) bool {
             if (lane.current()) |exchange| {
                 if (lane.out().state == .open and exchange.keepsHead()) return true;
@@ -311,10 +312,10 @@ pub fn Output(comptime W: type) type {
             return sendFramed(w, transport);
         }
 
-        /// Hands framed output to the kernel, over TLS if the transport speaks it.
+        /// Gives framed output to the kernel, through TLS if the transport has a tunnel.
         pub fn sendFramed(w: *W, transport: *Transport) bool {
             if (transport.tunnel) |tunnel| return secure_part.send(w, transport, tunnel);
-            // Nearly every response is one block: no need to gather slices.
+            // Nearly every response is one block, which needs no list of slices.
             const bytes = transport.out.queue.only() orelse return sendBlocks(w, transport);
             if (bytes.len > w.share.left(&transport.turn)) return sendBlocks(w, transport);
             switch (sendSlices(w, transport, &.{io_layer.slice(bytes)}, bytes.len)) {
@@ -327,7 +328,8 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        /// Hands framed output to the kernel as it is: any number of blocks, and files.
+        /// Gives framed output to the kernel, unencrypted or sealed by the kernel: any number of blocks, and
+        /// files.
         pub fn sendBlocks(w: *W, transport: *Transport) bool {
             const outbox = &transport.out.queue;
             var slices: [io_layer.slices_max][]const u8 = undefined;
@@ -337,7 +339,7 @@ pub fn Output(comptime W: type) type {
                 .bytes => |count| {
                     const left = w.share.left(&transport.turn);
                     if (left == 0) {
-                        // The rest goes out in the next round, when the others had their turn.
+                        // The rest is sent in the next round, after other connections had their turn.
                         block(w, transport);
                         w.waiting.cork(&transport.lane);
                         return true;
@@ -367,7 +369,7 @@ pub fn Output(comptime W: type) type {
 
         const Progress = enum { sent, waits, lost };
 
-        /// Sends the bytes at the front, `total` of them.
+        /// Sends `total` bytes from the front of the queue.
         fn sendSlices(w: *W, transport: *Transport, slices: []const io_layer.Slice, total: usize) Progress {
             assert(total > 0 and transport.socket != .none);
             switch (w.io.send(transport.socket, slices, false)) {
@@ -391,7 +393,7 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        /// Sends from the file at the front.
+        /// Sends bytes of the file range at the front of the queue.
         fn sendFile(w: *W, transport: *Transport, range: *FileRange) Progress {
             assert(range.len > 0);
             if (transport.tunnel) |tunnel| assert(tunnel.session.isSealedByKernel());
@@ -407,7 +409,8 @@ pub fn Output(comptime W: type) type {
                         return .sent;
                     }
                     block(w, transport);
-                    // The kernel has room, and will not report it: the lane waits for the end of the round.
+                    // The kernel has room and will not report it, so the lane goes on at the end of the
+                    // round.
                     if (len == readable) w.waiting.cork(lane);
                     return .waits;
                 },
@@ -422,7 +425,7 @@ pub fn Output(comptime W: type) type {
             return .lost;
         }
 
-        /// The rest of a response is not to be had: the peer sees it cut short.
+        /// Ends a response whose file cannot be read to its end. The peer sees it cut short.
         pub fn fileFailed(
             w: *W,
             lane: *Lane,
@@ -444,7 +447,7 @@ pub fn Output(comptime W: type) type {
             w.fail(lane, .server_error);
         }
 
-        /// The kernel took `len` bytes of a transport's output.
+        /// Counts `len` bytes that the kernel took of a transport's output.
         pub inline fn took(w: *W, transport: *Transport, len: usize) void {
             trace.wire(&transport.lane, .sent, len);
             if (w.counting.counters) |counters| counters.noteBytes(.out, len);
@@ -455,8 +458,8 @@ pub fn Output(comptime W: type) type {
             noteProgress(w, transport);
         }
 
-        /// The kernel took less than it was given. The peer has its time from now on: a handler may have
-        /// taken its own since the round began.
+        /// Notes that the kernel took less than it was given. The peer's time begins now and not with the
+        /// round, because a handler may have run for long.
         pub fn block(w: *W, transport: *Transport) void {
             assert(transport.socket != .none);
             if (transport.out.state == .open) {
@@ -465,7 +468,7 @@ pub fn Output(comptime W: type) type {
             }
         }
 
-        /// Notes how much a slow peer took out of the kernel's hands.
+        /// Notes how many bytes a slow peer has taken since the last look.
         pub fn lookAtBlockage(w: *W, lane: *Lane) void {
             if (lane.isStream()) return;
             const transport = lane.transport;
@@ -483,21 +486,21 @@ pub fn Output(comptime W: type) type {
             if (transport.lane.current()) |exchange| exchange.active_at = w.clock.now;
         }
 
-        /// The connection died under a send; false, for `send`.
+        /// Ends a connection whose send failed. Returns false, for callers of `send`.
         pub fn sendFailed(w: *W, transport: *Transport) bool {
             const lane = &transport.lane;
             w.fail(lane, if (lane.sending == .open) .write_error else .client_closed);
             return false;
         }
 
-        /// After output moved or a phase changed: tells the host, takes the next step, sets
-        /// timer and reading.
+        /// Called after output moved or a phase changed: tells the host, goes on to the next step, and sets
+        /// the timer and reading.
         pub fn settle(w: *W, lane: *Lane) void {
             if (!(if (lane.isStream()) settleStream(w, lane) else settleTransport(w, lane.transport))) return;
             w.arm(lane);
         }
 
-        /// False: the stream is gone, or its timer is set already.
+        /// Settles a stream. False: the stream is gone, or its timer is set already.
         fn settleStream(w: *W, lane: *Lane) bool {
             const stream: *Stream = .of(lane);
             if (stream.closed) return false;
@@ -509,7 +512,7 @@ pub fn Output(comptime W: type) type {
             return settleLane(w, lane);
         }
 
-        /// False: the transport is gone, or its timer is set already.
+        /// Settles a transport. False: the transport is gone, or its timer is set already.
         fn settleTransport(w: *W, transport: *Transport) bool {
             switch (transport.phase) {
                 .closed => return false,
@@ -532,8 +535,7 @@ pub fn Output(comptime W: type) type {
             return true;
         }
 
-        /// Like `settle`, for a connection or a stream that serves requests. False: it is gone, or its timer
-        /// is set already.
+        /// Settles a lane that serves requests. False: the lane is gone, or its timer is set already.
         fn settleLane(w: *W, lane: *Lane) bool {
             switch (lane.phase) {
                 .exchange => |exchange| {
@@ -564,7 +566,7 @@ pub fn Output(comptime W: type) type {
                     return false;
                 },
                 .draining => {},
-                // Only of a stream, whose end may have to be framed yet.
+                // Only a stream comes here, whose end may have to be framed first.
                 .closing => if (lane.isFlushed() and !lane.session().responseOpen()) {
                     w.close(lane);
                     return false;
@@ -573,8 +575,8 @@ pub fn Output(comptime W: type) type {
             return true;
         }
 
-        /// Tells the host that the queue is short again, or empty. The exchange may be over afterwards.
-        /// False: the connection is, since the host sent more and the peer was gone.
+        /// Tells the host that little or nothing is queued. The exchange may have ended afterwards. False:
+        /// the connection is gone, because the host sent more and the peer was gone.
         fn tellProgress(w: *W, exchange: *Exchange) bool {
             assert(!exchange.isEnded());
             const lane = exchange.lane;
@@ -600,20 +602,21 @@ pub fn Output(comptime W: type) type {
             return !lane.isClosed();
         }
 
-        /// The last word of a connection that speaks TLS.
+        /// Sends close_notify on a connection with TLS.
         pub fn sayEnd(w: *W, transport: *Transport) secure_part.Progress {
             const tunnel = transport.tunnel orelse return .sent;
             return secure_part.sendCloseNotify(w, transport, tunnel);
         }
 
-        /// All output is sent: ends our sending side, and gives the peer time to read before the socket goes.
+        /// Ends the sending side after all output was sent, and leaves the peer time to read it before the
+        /// socket is closed.
         fn linger(w: *W, transport: *Transport) void {
             assert(transport.phase == .closing and transport.isFlushed());
             const lane = &transport.lane;
             lane.input.deinit(&w.pool);
             if (lane.sending == .ended) return w.close(lane);
-            // A kernel that makes TLS records would let the end overtake a record that waits for room;
-            // close_notify has said it already.
+            // A kernel that makes TLS records could send the end before a record that waits for room.
+            // close_notify was sent already.
             const by_kernel = if (transport.tunnel) |tunnel| tunnel.session.isSealedByKernel() else false;
             if (!by_kernel) w.io.shutdownSend(transport.socket);
             transport.phase = .{ .lingering = .{ .since = w.io.now() } };

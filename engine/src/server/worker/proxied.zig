@@ -1,28 +1,27 @@
-//! The part of a worker that learns from proxies whose connections they bring: the header of the PROXY
-//! protocol, before TLS and everything else. Connections at other listeners never come here. (What proxies
-//! say in header fields: client.zig.)
+//! The part of a worker that learns from a proxy whose connection it brings: the header of the PROXY
+//! protocol, which comes before TLS and requests. Connections at listeners without proxies never come here.
+//! (client.zig has the header fields in which proxies name clients.)
 const proxy = @import("protocol").proxy;
 const io_layer = @import("io");
 const addressOf = @import("../client.zig").addressOf;
 const Networks = @import("../networks.zig").Networks;
 const Transport = @import("../transport.zig").Transport;
 
-/// The methods of a worker that serve connections with a header before them.
 pub fn Proxied(comptime W: type) type {
     return struct {
         const accept_part = @import("accept.zig").Accept(W);
         const input_part = @import("input.zig").Input(W);
 
-        /// Connections that come in at this listener from now on have to begin with a header, and to come
-        /// from one of `proxies`: any other peer is cut, because a peer that may connect may claim any
-        /// address. Null: no header. The worker takes the list over.
+        /// Sets the proxies of a listener. Its connections must come from one of them and begin with a
+        /// header; other peers are cut, because they could claim any address. Null: connections have no
+        /// header. The worker owns the list from now on.
         pub fn proxyListener(w: *W, listener: u32, proxies: ?Networks) void {
             const slot = &w.listeners.items[listener].proxies;
             if (slot.*) |*before| before.deinit();
             slot.* = proxies;
         }
 
-        /// A connection has come in at a listener whose peers are proxies: their header comes first.
+        /// Begins to wait for the header of a connection.
         pub fn expectHeader(
             w: *W,
             transport: *Transport,
@@ -36,7 +35,7 @@ pub fn Proxied(comptime W: type) type {
             w.arm(&transport.lane);
         }
 
-        /// Bytes came of a connection whose header is not complete.
+        /// Reads bytes of a header.
         pub fn receiveHeader(w: *W, transport: *Transport, bytes: []u8) void {
             const phase = &transport.phase.proxy_header;
             var unread = bytes;
@@ -47,7 +46,7 @@ pub fn Proxied(comptime W: type) type {
                 @memcpy(space[0..held.len], held);
                 @memcpy(space[held.len..][0..added], bytes[0..added]);
                 switch (proxy.parse(space[0 .. held.len + added])) {
-                    // With more bytes than room the parser would not ask for more.
+                    // The parser asks for no more bytes than there is room for.
                     .need_more => return transport.lane.input.append(&w.pool, bytes) catch
                         w.close(&transport.lane),
                     .malformed => |why| return cut(w, transport, why),
@@ -74,12 +73,12 @@ pub fn Proxied(comptime W: type) type {
             transport.awaitRequest(w.clock.now);
             accept_part.begin(w, transport);
             if (skipped == unread.len) return;
-            // The connection may have been one too many.
+            // The connection may be over the limit and gone.
             if (w.transportOf(ticket)) |still| input_part.receive(w, still, unread[skipped..]);
         }
 
-        /// Cuts a connection without a response, which cannot be sent before a PROXY header. Logs one line a
-        /// second, with the number of connections that it stands for.
+        /// Cuts a connection without a response, which needs a header before it. The log has at most a line a
+        /// second, with the number of further connections.
         fn cut(w: *W, transport: *Transport, reason: []const u8) void {
             if (w.counting.counters) |counters| counters.noteRejection(.proxy_header);
             if (w.troubles.header.add(w.clock.now)) |others| {

@@ -1,5 +1,5 @@
-//! The part of a worker that tells of requests and messages that it refuses: a line a second for each kind,
-//! with the limit that would have to change.
+//! The part of a worker that logs requests and messages which it refuses: at most a line a second for each
+//! limit, with the limit's name.
 const std = @import("std");
 const Refusal = @import("protocol").Refusal;
 const Lane = @import("../lane.zig").Lane;
@@ -7,11 +7,10 @@ const tally = @import("../tally.zig");
 const Cause = tally.Cause;
 const trace = @import("../trace.zig");
 
-/// The methods of a worker that tell of refusals.
 pub fn Refusals(comptime W: type) type {
     return struct {
-        /// A request is refused, perhaps in the middle of its body. Want of memory, too many connections and
-        /// a server that stops have lines of their own.
+        /// Logs a refused request. Short memory, too many connections and a server that stops are logged
+        /// elsewhere.
         pub fn tellRefused(w: *W, lane: *const Lane, refusal: Refusal, in_body: bool) void {
             trace.refused(lane, refusal.status, refusal.detail);
             const cause: Cause = switch (refusal.status) {
@@ -32,7 +31,7 @@ pub fn Refusals(comptime W: type) type {
             return if (is_count) .header_count_max else .head_bytes_max;
         }
 
-        /// Like `tellRefused`, with the cause; `status`: that of a response, or the close code of a
+        /// Like `tellRefused`, with the cause. `status`: that of the response, or the close code of a
         /// WebSocket.
         pub fn tellOf(
             w: *W,
@@ -44,7 +43,8 @@ pub fn Refusals(comptime W: type) type {
             tellBy(w, &w.troubles.refused, lane, cause, status, detail);
         }
 
-        /// Like `tellOf`, a line a second for each cause of these refusals, whatever others there are.
+        /// Like `tellOf`, with counts of the caller's own (`refused`), at most a line a second for each
+        /// cause.
         pub fn tellBy(
             w: *W,
             refused: *tally.Refused,

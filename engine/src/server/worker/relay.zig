@@ -1,11 +1,11 @@
-//! The part of a worker that gives an application the connection of a WebSocket handshake, to speak on it as
-//! it likes (../relay.zig): PSGI's `psgix.io`. The application has one end of a stream (io/streams.zig), the
-//! worker the other one, which is a connection of its own here (`Transport.local`).
+//! The part of a worker that gives an application the connection of a WebSocket handshake for a protocol of
+//! its own (../relay.zig), as PSGI's `psgix.io`. The application has one end of a stream (io/streams.zig);
+//! the worker has the other end as a transport of its own (`Transport.local`).
 //!
-//! Until the first byte comes from the application, nothing has happened: the exchange can be answered as any
-//! other, which ends the offer. With that byte the exchange is over, and each of the two connections sends
-//! what the other one receives. A peer is not read while what it sent before waits. The client's end becomes
-//! the end of what the application reads; the application's end closes the connection in order.
+//! Until the application sends a byte, the exchange can be answered as any other, which ends the offer. With
+//! the first byte the exchange is over, and each of the two transports sends the bytes that the other one
+//! receives. A peer is not read while its earlier bytes wait. The end of the client becomes the end of the
+//! application's input; the end of the application closes the connection.
 const std = @import("std");
 const assert = std.debug.assert;
 const io_layer = @import("io");
@@ -13,21 +13,20 @@ const Exchange = @import("../exchange.zig").Exchange;
 const Ticket = @import("../slab.zig").Ticket;
 const Transport = @import("../transport.zig").Transport;
 
-/// The methods of a worker that relay.
 pub fn Relaying(comptime W: type) type {
     return struct {
         const accept_part = @import("accept.zig").Accept(W);
 
-        /// Why there is no relay.
+        /// Reasons why there is no relay.
         pub const RelayError = error{
-            /// The response has begun, the exchange has one already, or its connection is not its own.
+            /// The response has begun, the exchange has a relay already, or its connection carries streams.
             OutOfOrder,
             NotWebSocket,
             OutOfMemory,
         };
 
-        /// Offers the connection of an exchange to the application at the other end of this descriptor, which
-        /// is the worker's from now on; after an error it is the caller's. Counts as a connection.
+        /// Offers the connection of an exchange to the application that has the other end of the socket pair.
+        /// The worker owns `fd` from now on, but not after an error. The relay counts as a connection.
         pub fn offer(w: *W, exchange: *Exchange, fd: i32) RelayError!void {
             const lane = exchange.lane;
             if (exchange.websocket == null) return error.NotWebSocket;
@@ -47,15 +46,16 @@ pub fn Relaying(comptime W: type) type {
             w.arm(&local.lane);
         }
 
-        /// The application answers by its end of the stream alone: if that is closed there is no answer.
+        /// Leaves the response to the application's end of the stream. If that is closed, there is no
+        /// response.
         pub fn only(w: *W, exchange: *Exchange) void {
             assert(!exchange.isEnded());
             exchange.relay_only = true;
             if (exchange.relay == .none) lackAnswer(w, exchange);
         }
 
-        /// Whether the application has sent something already, of which no event has told: then the exchange
-        /// is over.
+        /// Whether the application has sent bytes, perhaps before an event has told of them. The exchange is
+        /// over then.
         pub fn hasSpoken(w: *W, exchange: *Exchange) bool {
             const local = w.transportOf(exchange.relay) orelse return false;
             var line: [status_line.len + 3]u8 = undefined;
@@ -63,7 +63,7 @@ pub fn Relaying(comptime W: type) type {
             return len > 0 and begin(w, local, line[0..len]);
         }
 
-        /// Bytes have come: they go on to the other transport. `transport` may be gone afterwards.
+        /// Sends received bytes on the other transport. `transport` may be gone afterwards.
         pub fn relay(w: *W, transport: *Transport, bytes: []const u8) void {
             assert(bytes.len > 0);
             const lane = &transport.lane;
@@ -76,8 +76,8 @@ pub fn Relaying(comptime W: type) type {
             w.arm(lane);
         }
 
-        /// The first bytes of the application: its exchange is over, and both transports relay. False: the
-        /// exchange is answered otherwise, or gone.
+        /// Ends the exchange at the first bytes of its application, and lets both transports relay. False:
+        /// the exchange has a response already, or is gone.
         fn begin(w: *W, local: *Transport, first: []const u8) bool {
             assert(local.local and first.len > 0);
             const client = w.transportOf(local.phase.relaying.other) orelse return false;
@@ -101,7 +101,7 @@ pub fn Relaying(comptime W: type) type {
             return true;
         }
 
-        /// For the access log: the status of the application's own head, 101 if it sends none.
+        /// The status for the access log: that of the application's own response head, or 101.
         fn statusOf(first: []const u8) u16 {
             if (first.len < status_line.len + 3 or !std.mem.startsWith(u8, first, status_line)) return 101;
             const status = std.fmt.parseInt(u16, first[status_line.len..][0..3], 10) catch return 101;
@@ -110,36 +110,38 @@ pub fn Relaying(comptime W: type) type {
 
         const status_line = "HTTP/1.1 ";
 
-        /// A peer has ended its sending side.
+        /// Handles the end of a peer's sending side.
         pub fn ended(w: *W, transport: *Transport) void {
             const other = w.transportOf(transport.phase.relaying.other) orelse
                 return w.close(&transport.lane);
             if (!transport.local) return endOther(w, transport);
-            // The application has, and reads no more.
+            // The application has ended its side, and reads no more.
             if (other.phase == .relaying) closeClient(w, other);
             w.close(&transport.lane);
         }
 
-        /// The client sends no more: the application reads that when it has read the rest.
+        /// Ends the application's input, after the bytes that are still queued, because the client has ended
+        /// its side.
         fn endOther(w: *W, client: *Transport) void {
             assert(!client.local);
             const other = w.transportOf(client.phase.relaying.other) orelse return;
             if (other.phase.relaying.beginEnding()) w.waiting.cork(&other.lane);
         }
 
-        /// The server stops: the application gets to end its connection in order.
+        /// Ends the application's input because the server stops, so that the application can end its
+        /// protocol.
         pub fn goAway(w: *W, transport: *Transport) void {
             if (!transport.local) endOther(w, transport);
         }
 
-        /// Queued output for the client is sent, then the connection closes.
+        /// Sends queued output to the client, then closes its connection.
         fn closeClient(w: *W, client: *Transport) void {
             assert(!client.local);
             client.lane.beginClosing();
             w.waiting.cork(&client.lane);
         }
 
-        /// Output of a relay has moved.
+        /// Goes on after output of a relay was sent.
         pub fn settle(w: *W, transport: *Transport) void {
             const relaying = &transport.phase.relaying;
             if (relaying.endsNow(transport.isFlushed())) w.io.shutdownSend(transport.socket);
@@ -150,7 +152,7 @@ pub fn Relaying(comptime W: type) type {
             w.arm(&other.lane);
         }
 
-        /// A transport of a relay carries nothing more: the other one comes to its end, too.
+        /// Ends the other transport of a relay, because this one has ended.
         pub fn leave(w: *W, transport: *const Transport, name: Ticket) void {
             const other = w.transportOf(name) orelse return;
             if (other.phase == .relaying) {
@@ -161,7 +163,7 @@ pub fn Relaying(comptime W: type) type {
             };
         }
 
-        /// The exchange of a relay ends in another way.
+        /// Closes the application's end, because the exchange ends in another way.
         pub fn drop(w: *W, exchange: *Exchange) void {
             assert(exchange.relay != .none);
             const local = w.transportOf(exchange.relay);
@@ -169,7 +171,7 @@ pub fn Relaying(comptime W: type) type {
             if (local) |one| w.close(&one.lane);
         }
 
-        /// The application has neither answered nor spoken, and will not.
+        /// Answers with 500, because the application has neither responded nor sent bytes, and will not.
         fn lackAnswer(w: *W, exchange: *Exchange) void {
             assert(exchange.relay == .none and exchange.relay_only);
             var buffer: [96]u8 = undefined;

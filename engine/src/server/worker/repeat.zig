@@ -1,13 +1,12 @@
-//! The part of a worker that sends the same bytes again and again on a response that has nothing to say.
+//! The part of a worker that sends the same bytes again and again on a quiet response.
 const Exchange = @import("../exchange.zig").Exchange;
 const Repeat = @import("../repeat.zig").Repeat;
 const Lane = @import("../lane.zig").Lane;
 
-/// The methods of a worker that repeat bytes.
 pub fn Repeating(comptime W: type) type {
     return struct {
-        /// Sends a copy of `bytes` as a piece of the body every `interval_ms` until the response ends; 0: no
-        /// longer. Replaces what was set before. Left out while the peer has not taken what is queued.
+        /// Sends a copy of `bytes` as a piece of the body every `interval_ms` milliseconds, until the
+        /// response ends; 0: ends that. Replaces earlier bytes. Nothing is sent while output is blocked.
         pub fn setRepeat(
             w: *W,
             exchange: *Exchange,
@@ -22,7 +21,7 @@ pub fn Repeating(comptime W: type) type {
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
-        /// Sends the bytes of the repeat once more.
+        /// Sends the repeated bytes once more.
         pub fn repeatDue(w: *W, lane: *Lane, exchange: *Exchange) void {
             const repeat = exchange.repeat.?;
             repeat.turn(w.clock.now);

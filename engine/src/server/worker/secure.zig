@@ -1,5 +1,5 @@
-//! The part of a worker that serves TLS connections: between the io and the parts that read and answer, it
-//! opens what comes and seals what goes. Connections without a tunnel never come here.
+//! The part of a worker that serves connections over TLS: between the io and the parts that read and answer,
+//! it opens received records and seals output. Connections without a tunnel never come here.
 const std = @import("std");
 const assert = std.debug.assert;
 const Refusal = @import("protocol").Refusal;
@@ -12,7 +12,6 @@ const Pool = @import("../pool.zig").Pool;
 const Tunnel = @import("../tunnel.zig").Tunnel;
 const Transport = @import("../transport.zig").Transport;
 
-/// The methods of a worker that serve connections over TLS.
 pub fn Secure(comptime W: type) type {
     return struct {
         const handshakes_part = @import("handshakes.zig").Shaking(W);
@@ -22,22 +21,22 @@ pub fn Secure(comptime W: type) type {
         const streams_part = @import("streams.zig").Streams(W);
         const kernel_may_seal = @hasDecl(W.IoType, "sealInKernel");
 
-        /// Plaintext that is sealed in one go: four records. What a slow peer makes us hold in ciphertext is
-        /// little more.
+        /// Plaintext that is sealed at once, in bytes: four records. A slow peer makes the server hold little
+        /// more ciphertext.
         const seal_bytes = 4 * tls.record_plaintext_bytes_max;
         const limits = @import("../config.zig").worker_limits;
         const turn_bytes_max = limits.tls_turn_bytes_max;
 
-        /// Buffers that all TLS connections of a worker share; taken with the first TLS listener.
+        /// Buffers that all TLS connections of a worker share. They are allocated for the first TLS listener.
         pub const Scratch = struct {
             /// Plaintext of the connection that is being read.
             opened: []u8 = &.{},
-            /// Plaintext that is gathered to fill records. Not the same: answers are sealed while a request
-            /// is being read.
+            /// Plaintext that is gathered to fill records. `opened` cannot be used for it, because responses
+            /// are sealed while a request is being read.
             gathered: []u8 = &.{},
-            /// Connections let the kernel seal what they send.
+            /// New connections let the kernel seal their output if it can.
             kernel_seals: bool = false,
-            /// Sessions that keep their buffers.
+            /// The number of sessions that keep their buffers.
             buffers_kept: u32 = 0,
 
             fn ensure(
@@ -58,15 +57,14 @@ pub fn Secure(comptime W: type) type {
             }
         };
 
-        /// Connections that come in at this listener from now on speak TLS. The context must outlive the
-        /// listener.
+        /// Serves later connections at this listener over TLS. The context must outlive the listener.
         pub fn secureListener(w: *W, listener: u32, context: *tls.Context) error{OutOfMemory}!void {
             try w.scratch.ensure(w.gpa, w.config.receive_bytes);
             w.listeners.items[listener].tls = context;
             if (kernel_may_seal) w.scratch.kernel_seals = w.config.ktls and w.io.offersSeals();
         }
 
-        /// Looks whether the files of a listener's certificates have changed.
+        /// Loads the certificates of a listener again if their files have changed.
         pub fn refresh(w: *W, context: *tls.Context) void {
             var diagnostic: tls.Diagnostic = .{};
             if (context.refresh(w.clock.now, w.io.wallSeconds(), &diagnostic)) |fresh| {
@@ -97,9 +95,9 @@ pub fn Secure(comptime W: type) type {
             }
         }
 
-        // ---- In
+        // ---- Input
 
-        /// Ciphertext has come.
+        /// Handles received ciphertext.
         pub fn receive(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
             if (transport.phase == .handshake) {
                 return handshakes_part.receive(w, transport, tunnel, ciphertext);
@@ -134,7 +132,7 @@ pub fn Secure(comptime W: type) type {
                             .closing, .lingering => {},
                             .proxy_header, .handshake, .closed => unreachable,
                         }
-                        // The host may have ended the connection.
+                        // The host may have closed the connection.
                         if (w.transportOf(ticket) == null) return;
                         if (received.is_dry) break;
                     },
@@ -150,8 +148,8 @@ pub fn Secure(comptime W: type) type {
             }
             const is_due = transport.phase == .closing or !transport.isFlushed();
             if (transport.out.state != .open or !is_due) return w.arm(&transport.lane);
-            if (transport.lane.corked) return; // it is sent, and settled, before the next wait
-            // An answer will follow at once, and messages of the session (tickets) go with it.
+            if (transport.lane.corked) return; // the lane is sent and settled before the next wait
+            // The response follows at once, and messages of the session (tickets) are sent with it.
             if (transport.lane.current() != null) return w.waiting.cork(&transport.lane);
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
@@ -166,13 +164,13 @@ pub fn Secure(comptime W: type) type {
             }
             const agreed = transport.tunnel.?.session.protocol();
             if (alpn.isValidation(agreed)) return transport.lane.beginClosing();
-            // A connection over the limit gets a 503 on each of its streams.
+            // On a connection over the limit each stream is answered with 503.
             if (alpn.isMultiplexed(agreed)) return w.beginStreams(transport);
             if (transport.surplus != .no and !w.health.isSet()) try w.queueRejection(&transport.lane, "");
         }
 
-        /// The peer speaks HTTP to a port that speaks TLS: it is told in words that it understands. Its first
-        /// byte shows that, so that `plaintext` begins with its request.
+        /// Answers a peer that speaks HTTP without TLS, in HTTP. The first byte of a connection shows that,
+        /// so `plaintext` begins with its request.
         fn answerPlain(w: *W, transport: *Transport, tunnel: *Tunnel, plaintext: []const u8) void {
             assert(transport.phase == .handshake);
             var space: [early.response_bytes_max]u8 = undefined;
@@ -191,7 +189,8 @@ pub fn Secure(comptime W: type) type {
             beginClosing(w, transport, tunnel);
         }
 
-        /// The session is over: the alert that it may have left in the wire is sent, nothing else.
+        /// Ends a connection whose session has failed. Only the session's alert, if there is one, is still
+        /// sent.
         fn failed(w: *W, transport: *Transport, tunnel: *Tunnel, reason: []const u8) void {
             switch (transport.phase) {
                 .handshake => noteFailure(w, transport, reason),
@@ -212,7 +211,8 @@ pub fn Secure(comptime W: type) type {
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
-        /// Scanners fail by the thousand: one line a second, with the number of those that it stands for.
+        /// Logs a failed handshake: at most a line a second, with the number of further ones, because
+        /// scanners fail by the thousand.
         fn noteFailure(w: *W, transport: *Transport, reason: []const u8) void {
             if (w.counting.counters) |counters| counters.noteRejection(.tls_handshake);
             const others = w.troubles.handshake.add(w.clock.now) orelse return;
@@ -222,16 +222,16 @@ pub fn Secure(comptime W: type) type {
             });
         }
 
-        // ---- Out
+        // ---- Output
 
-        /// Like `sendFramed`, sealing on the way.
+        /// Like `sendFramed`, with sealing.
         pub fn send(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
             assert(transport.tunnel == tunnel);
             if (tunnel.session.isSealedByKernel()) return sendThroughKernel(w, transport, tunnel);
             if (alone(transport, tunnel)) |plaintext| return sendAlone(w, transport, tunnel, plaintext);
             var left: usize = turn_bytes_max;
             while (true) {
-                // The end of a response and the close_notify behind it go in one system call.
+                // The end of a response and the close_notify behind it are sent in one system call.
                 while (left > 0 and tunnel.wire.bytes < seal_bytes) {
                     const sealed = seal(w, transport, tunnel) catch |err| {
                         w.fail(&transport.lane, if (err == error.TlsFailed) .write_error else .server_error);
@@ -250,7 +250,7 @@ pub fn Secure(comptime W: type) type {
                 }
                 if (left > 0 and !transport.out.queue.isReading()) continue;
                 if (transport.out.queue.isReading()) return true;
-                // The rest goes out in the next round, when the others had their turn.
+                // The rest is sent in the next round, after other connections had their turn.
                 output_part.block(w, transport);
                 w.waiting.cork(&transport.lane);
                 return true;
@@ -259,7 +259,8 @@ pub fn Secure(comptime W: type) type {
             return true;
         }
 
-        /// The answer that is all there is to send, as nearly every one is; null: there is none, or more.
+        /// A short response that is all queued output, as nearly every response is; null: there is more
+        /// output, or none.
         fn alone(transport: *const Transport, tunnel: *const Tunnel) ?[]const u8 {
             if (transport.phase != .serving or !tunnel.wire.isEmpty()) return null;
             if (!tunnel.session.isHandshakeDone()) return null;
@@ -267,7 +268,8 @@ pub fn Secure(comptime W: type) type {
             return if (plaintext.len <= limits.tls_alone_bytes_max) plaintext else null;
         }
 
-        /// Seals it into shared memory and sends it from there; the wire gets what the kernel does not take.
+        /// Seals a short response into shared memory and sends it from there. `wire` gets bytes that the
+        /// kernel does not take.
         fn sendAlone(w: *W, transport: *Transport, tunnel: *Tunnel, plaintext: []const u8) bool {
             assert(tunnel.wire.isEmpty());
             var sink: SharedSink = .{ .space = w.scratch.gathered };
@@ -298,7 +300,7 @@ pub fn Secure(comptime W: type) type {
 
         pub const Progress = enum { sent, waits, lost };
 
-        /// Hands ciphertext to the kernel.
+        /// Gives ciphertext to the kernel.
         fn sendWire(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
             const progress = drainWire(w, transport, tunnel);
             switch (progress) {
@@ -309,7 +311,7 @@ pub fn Secure(comptime W: type) type {
             return progress;
         }
 
-        /// Like `sendWire`, but leaves it to the caller to act on the result: for the middle of a session's
+        /// Like `sendWire`, but leaves it to the caller to act on the result, because a session may be at
         /// work.
         fn drainWire(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
             const socket = transport.socket;
@@ -317,7 +319,7 @@ pub fn Secure(comptime W: type) type {
             var borrowed: [io_layer.slices_max]io_layer.Slice = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
                 .nothing => return .sent,
-                .file => unreachable, // files are sealed like everything else
+                .file => unreachable, // files were sealed into bytes
                 .bytes => |count| {
                     var total: usize = 0;
                     for (slices[0..count], borrowed[0..count]) |bytes, *slice| {
@@ -337,10 +339,10 @@ pub fn Secure(comptime W: type) type {
             };
         }
 
-        // ---- Out, sealed by the kernel
+        // ---- Output that the kernel seals
 
-        /// Like `send`, where the kernel seals: the outbox goes as it is, and messages of the session as
-        /// records of their kinds.
+        /// Like `send`, where the kernel seals: queued output is sent as plaintext, and messages of the
+        /// session as records of their kinds.
         fn sendThroughKernel(w: *W, transport: *Transport, tunnel: *Tunnel) bool {
             assert(tunnel.session.isSealedByKernel());
             switch (sendRecords(w, transport, tunnel)) {
@@ -366,15 +368,15 @@ pub fn Secure(comptime W: type) type {
             };
         }
 
-        /// Hands the records in the wire to the kernel, each with its kind. `lost`: the socket is dead; that
-        /// is the caller's to act upon.
+        /// Gives records in `wire` to the kernel, each with its kind. `lost`: the socket has failed; the
+        /// caller acts on that.
         fn sendRecords(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
             if (!kernel_may_seal) unreachable;
             const socket = transport.socket;
             var slices: [io_layer.slices_max][]const u8 = undefined;
             while (true) switch (tunnel.wire.front(&slices)) {
                 .nothing => return .sent,
-                .file => unreachable, // a session's own output has no file
+                .file => unreachable, // a session's messages contain no file
                 .bytes => |count| {
                     const bytes = gather(w.scratch.gathered, slices[0..count]);
                     const end = record_head_bytes + std.mem.readInt(u16, bytes[1..record_head_bytes], .big);
@@ -393,16 +395,16 @@ pub fn Secure(comptime W: type) type {
             };
         }
 
-        /// The form of a record in the wire where the kernel seals: its kind, the length of its plaintext,
-        /// the plaintext.
+        /// Bytes before the plaintext of a record in `wire` where the kernel seals: its kind, and the length
+        /// of its plaintext.
         const record_head_bytes = 3;
 
         // ---- Sealing
 
         const SealError = tls.WriteError || error{FileFailed};
 
-        /// Seals the next piece of the outbox into the wire; the number of plaintext bytes, or null if none
-        /// is left. While it closes the last piece is close_notify.
+        /// Seals the next piece of queued output into `wire`. Returns the number of plaintext bytes; null:
+        /// nothing is left. The last piece of a closing transport is close_notify.
         fn seal(w: *W, transport: *Transport, tunnel: *Tunnel) SealError!?usize {
             assert(!tunnel.session.isSealedByKernel());
             const outbox = &transport.out.queue;
@@ -431,7 +433,7 @@ pub fn Secure(comptime W: type) type {
                         w.scratch.gathered[0..wanted],
                         range.offset,
                     ) catch return error.FileFailed;
-                    // The file was longer when the response began, and its length has been promised.
+                    // The file was longer when the response began, and the response has promised that length.
                     if (len == 0 and wanted > 0) return error.FileFailed;
                     try tunnel.session.write(w.scratch.gathered[0..len], sink.interface());
                     range.advance(len);
@@ -441,8 +443,8 @@ pub fn Secure(comptime W: type) type {
             }
         }
 
-        /// Gives a single piece back as it is, and copies several together: every record costs 22 to 29 bytes
-        /// and a seal.
+        /// The bytes of one record: a single piece without a copy, or several pieces copied together, because
+        /// every record costs 22 to 29 bytes and a seal.
         fn gather(space: []u8, slices: []const []const u8) []const u8 {
             assert(slices.len > 0);
             if (slices.len == 1 or slices[0].len >= space.len) return slices[0][0..@min(
@@ -458,8 +460,8 @@ pub fn Secure(comptime W: type) type {
             return space[0..len];
         }
 
-        /// A connection without a request is about to be closed by us: says close_notify. `waits`: the kernel
-        /// has no room for it now; `lost`: it will never be said.
+        /// Sends close_notify on a connection without a request that the worker is about to close. `waits`:
+        /// the kernel has no room at present; `lost`: it cannot be sent.
         pub fn sendCloseNotify(w: *W, transport: *Transport, tunnel: *Tunnel) Progress {
             assert(transport.tunnel == tunnel);
             if (tunnel.silent or transport.out.state != .open or !tunnel.session.isHandshakeDone()) {
@@ -474,7 +476,7 @@ pub fn Secure(comptime W: type) type {
             return progress;
         }
 
-        /// Takes what one call into a session puts out.
+        /// Collects the output of one call into a session in a fixed buffer.
         const SharedSink = struct {
             space: []u8,
             len: usize = 0,
@@ -491,7 +493,7 @@ pub fn Secure(comptime W: type) type {
             }
         };
 
-        /// Appends to a tunnel's wire for the length of one call into its session.
+        /// Appends the output of one call into a session to the tunnel's wire.
         const WireSink = struct {
             w: *W,
             transport: *Transport,
@@ -512,8 +514,8 @@ pub fn Secure(comptime W: type) type {
                 try sink.tunnel.wire.append(&sink.w.pool, bytes);
             }
 
-            /// Only a connection whose ciphertext is all with the kernel, as it nearly always is so early,
-            /// gets sealed there: nothing may be left that would be sealed twice.
+            /// Lets the kernel seal from now on, if it has taken all ciphertext, as it nearly always has by
+            /// then: bytes that are left would be sealed twice.
             fn takeKeys(context: *anyopaque, keys: []const u8) bool {
                 const sink: *WireSink = @ptrCast(@alignCast(context));
                 return drainWire(

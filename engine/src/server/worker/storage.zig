@@ -1,11 +1,11 @@
-//! The part of a worker that sends files without waiting for their storage. A longer one is sent from only
-//! what is known to be in memory. The next piece is read by a thread (../storage.zig) where it is not, or
-//! where the file system cannot tell; meanwhile this connection waits, and no other. Its bytes then go before
-//! what is left of the file.
+//! The part of a worker that sends files without waiting for their storage. A longer file is sent only as far
+//! as its bytes are known to be in memory. Where they are not, or the file system cannot tell, a thread reads
+//! the next piece (../storage.zig), and only this connection waits for it. The read bytes are sent before the
+//! rest of the file.
 //!
-//! Storage that does not answer has the time of a peer that does not (`Config.write_ms`).
+//! Storage has the same time to answer as a peer to take output (`Config.write_ms`).
 //!
-//! Hosts have tasks of their own done by the same threads (`store`).
+//! The threads carry out tasks of hosts, too (`store`).
 const assert = @import("std").debug.assert;
 const io_layer = @import("io");
 const FileRange = @import("../outbox.zig").FileRange;
@@ -13,13 +13,12 @@ const Ticket = @import("../slab.zig").Ticket;
 const Lane = @import("../lane.zig").Lane;
 const Storage = @import("../storage.zig").Storage;
 
-/// The methods of a worker that ask storage.
 pub fn Storing(comptime W: type) type {
     return struct {
         const output_part = @import("output.zig").Output(W);
 
-        /// The number of bytes of the file at the front of a queue that can be read without waiting; 0:
-        /// sending goes on when a thread has read them.
+        /// Bytes of the file range at the front of a queue that can be read without waiting. 0: sending goes
+        /// on when a thread has read some.
         pub fn readable(w: *W, lane: *Lane, range: *FileRange) u64 {
             if (!range.asks) return range.len;
             if (range.reading) return 0;
@@ -33,7 +32,7 @@ pub fn Storing(comptime W: type) type {
             return @hasDecl(W.IoType, "isFileSlow") and w.io.isFileSlow();
         }
 
-        /// Has the next piece read. False: that cannot be had.
+        /// Lets a thread read the next piece. False: there is no thread or no memory.
         fn begin(w: *W, lane: *Lane, range: *FileRange) bool {
             assert(range.asks and !range.reading);
             if (!w.storage.read(means(w), lane.ticket, range)) return false;
@@ -48,9 +47,8 @@ pub fn Storing(comptime W: type) type {
             return if (socket == .none) 0 else w.io.held(socket);
         }
 
-        /// Hands a task to the worker's threads. When it is done, its `done` is called with the worker,
-        /// between two rounds, unless the worker has ended: then its `drop` is. On an error it was not handed
-        /// over.
+        /// Gives a task to the worker's threads. Its `done` is called with the worker between two rounds, or
+        /// its `drop` if the worker has ended. On an error the caller still owns the task.
         pub fn store(w: *W, task: *io_layer.StorageTask) error{CannotStartThread}!void {
             return w.storage.submit(means(w), task);
         }
@@ -67,13 +65,13 @@ pub fn Storing(comptime W: type) type {
             w.io.wake();
         }
 
-        /// Once a round: goes on with pieces that were read.
+        /// Goes on with pieces that were read. Called once a round.
         pub fn attend(w: *W) void {
             var done = w.storage.collect();
             while (done.next(w)) |piece| {
                 defer piece.destroy();
                 const ticket: Ticket = @fromBackingInt(@intCast(piece.owner));
-                const lane = w.laneOf(ticket) orelse continue; // the lane has gone meanwhile
+                const lane = w.laneOf(ticket) orelse continue; // the lane has ended meanwhile
                 if (!lane.out().queue.isReading()) continue; // the lane's output was dropped
                 arrived(w, lane, piece);
             }
@@ -88,7 +86,7 @@ pub fn Storing(comptime W: type) type {
             if (bytes.len == 0) {
                 return output_part.fileFailed(w, lane, range, "ended before all of its bytes were sent");
             }
-            // The peer has its time from now on.
+            // The time of the peer begins now.
             lane.out().state = .{ .blocked = .begin(heldByKernel(w, lane), w.io.now()) };
             range.advance(bytes.len);
             if (range.len == 0) if (outbox.popFile(&w.pool)) |whole| w.storage.closeFile(whole);
@@ -96,8 +94,7 @@ pub fn Storing(comptime W: type) type {
             if (w.send(lane)) w.settle(lane);
         }
 
-        /// The number of bytes of a stream's queue that can be framed. 0: framing goes on when a thread has
-        /// read some.
+        /// Bytes of a stream's queue that can be framed. 0: framing goes on when a thread has read some.
         pub fn readableOfStream(w: *W, lane: *Lane) u64 {
             var bytes: u64 = 0;
             var node = lane.out().queue.first;

@@ -1,9 +1,8 @@
-//! The part of a worker that serves transports which carry many streams (../multiplex.zig). It hands each
-//! stream the content that has come for it, and frames the stream's queued output when there is room on the
-//! wire and in the windows.
+//! The part of a worker that serves transports with streams (../multiplex.zig). It gives each stream its
+//! content, and frames the stream's queued output when there is room on the connection and in the windows.
 //!
-//! No host is called while frames are made: a stream's host is told when that stream has its turn
-//! (turns.zig), so that a transport does not go while one of its streams is at work.
+//! No host is called while frames are made: a stream's host is told of progress in the stream's turn
+//! (turns.zig), so that no transport ends while one of its streams is at work.
 const std = @import("std");
 const assert = std.debug.assert;
 const io_layer = @import("io");
@@ -23,7 +22,6 @@ const types = @import("../types.zig");
 const Transport = @import("../transport.zig").Transport;
 const Stream = @import("../stream.zig").Stream;
 
-/// The methods of a worker that serve streams.
 pub fn Streams(comptime W: type) type {
     return struct {
         const counting_part = @import("counting.zig").CountersPart(W);
@@ -31,13 +29,13 @@ pub fn Streams(comptime W: type) type {
         const output_part = @import("output.zig").Output(W);
         const storage_part = @import("storage.zig").Storing(W);
 
-        /// Memory that all transports with streams share; made with the first of them.
+        /// Memory that all transports with streams share. It is allocated for the first of them.
         pub const Shared = struct {
             config: Multiplexed.Config,
             /// The fields of the last header block.
             room: Multiplexed.Room,
             desks: Multiplex.Desks,
-            /// Memory that connections hold for their streams, in bytes.
+            /// Memory that transports hold for their streams, in bytes.
             held_bytes: usize = 0,
 
             fn create(
@@ -59,9 +57,10 @@ pub fn Streams(comptime W: type) type {
             }
         };
 
-        // ---- Beginning
+        // ---- Beginnings
 
-        /// A connection carries many streams from now on. What has come of them is its input.
+        /// Lets a connection carry streams from now on. Bytes of frames that have come are in the lane's
+        /// input.
         pub fn beginStreams(w: *W, transport: *Transport) error{OutOfMemory}!void {
             assert(transport.phase == .serving and transport.lane.current() == null);
             if (w.counting.counters) |counters| counters.noteConnectionBy(Multiplexed.family);
@@ -79,7 +78,8 @@ pub fn Streams(comptime W: type) type {
 
         const unsent_bytes_max = @import("../config.zig").worker_limits.stream_unsent_bytes_max;
 
-        /// Whether the first bytes of a connection say that it carries many streams, and it may.
+        /// Whether the first bytes of a connection are HTTP/2's preface, and the connection may carry
+        /// streams.
         pub fn asksForStreams(w: *const W, lane: *const Lane, unread: []const u8) bool {
             return w.config.http2 == .everywhere and lane.request_count == 0 and
                 !lane.isStream() and lane.transport.tunnel == null and
@@ -104,7 +104,7 @@ pub fn Streams(comptime W: type) type {
             return slot.item;
         }
 
-        // ---- In
+        // ---- Input
 
         /// Like `Input.pump`, for a transport that carries streams.
         pub fn pump(w: *W, transport: *Transport, received: ?[]u8) void {
@@ -142,8 +142,8 @@ pub fn Streams(comptime W: type) type {
             w.arm(lane);
         }
 
-        /// Acts on frames until more bytes are needed, or others have their turn; the number of bytes that
-        /// are done with.
+        /// Handles frames until more bytes are needed or the transport's turn is over. Returns the number of
+        /// consumed bytes.
         fn read(w: *W, transport: *Transport, multiplex: *Multiplex, unread: []u8) usize {
             const session = &multiplex.session;
             const lane = &transport.lane;
@@ -211,8 +211,8 @@ pub fn Streams(comptime W: type) type {
             const stream = open(w, transport, multiplex, id) orelse return;
             stream.touched = true;
             input_part.begin(w, &stream.lane);
-            // The stream is the last one, or one too many: the second GOAWAY is sent, whatever the peer
-            // answers.
+            // The stream is the last one, or one over the limit. Whatever the peer answers, the second GOAWAY
+            // is sent later.
             const is_last = transport.surplus != .no or !multiplex.session.persists();
             if (is_last) announceEnd(w, transport, multiplex);
         }
@@ -221,7 +221,8 @@ pub fn Streams(comptime W: type) type {
             return if (owner == 0) null else w.open_streams.get(@fromBackingInt(owner));
         }
 
-        /// No more content follows. A trailer section in `w.head` is told when the content is.
+        /// Notes the end of a stream's request. The host is told of a trailer section in `w.head` after the
+        /// content.
         fn noteEnd(w: *W, multiplex: *Multiplex, id: StreamId, with_trailers: bool) void {
             const stream = streamOf(w, multiplex.session.ownerOf(id)) orelse return;
             const lane = &stream.lane;
@@ -235,13 +236,13 @@ pub fn Streams(comptime W: type) type {
                     return w.fail(lane, .server_error) };
                 return;
             }
-            // The end comes behind trailers, too.
+            // The end comes behind a trailer section, too.
             if (stream.end == .open) stream.end = .here;
             lane.needs_more = false;
             if (lane.mayGoOn()) pumpStream(w, stream, null);
         }
 
-        /// Hands a stream content that has come for it, or that it holds. See `Input.pump`.
+        /// Gives a stream content that has come, or content that it holds. See `Input.pump`.
         pub fn pumpStream(w: *W, stream: *Stream, received: ?[]u8) void {
             const lane = &stream.lane;
             const view = lane.session().stream;
@@ -274,14 +275,14 @@ pub fn Streams(comptime W: type) type {
             if (w.send(lane)) w.settle(lane);
         }
 
-        /// Gives content to the stream's exchange, and tells of the end when all of it was taken; the number
-        /// of bytes that were taken.
+        /// Gives content to the stream's exchange, and tells of the end when all content was taken. Returns
+        /// the number of bytes that were taken.
         fn takeContent(w: *W, stream: *Stream, content: []u8) usize {
             const lane = &stream.lane;
             lane.needs_more = false;
             const taken = input_part.giveContent(w, lane, content, w.budget.turn(w.config.round_bytes));
             if (taken == content.len and !lane.yielded) tellEnd(w, stream);
-            // The rest is dropped where the lane is closing.
+            // A closing lane takes no content, so the rest is dropped.
             return if (lane.phase == .closing) content.len else taken;
         }
 
@@ -308,7 +309,7 @@ pub fn Streams(comptime W: type) type {
             };
         }
 
-        /// A transport's turn is over: hosts that ask for content get no more until they do.
+        /// Ends a transport's turn: hosts that pull get no more content until they ask.
         fn settleTouched(w: *W, multiplex: *Multiplex) void {
             var next = multiplex.first;
             while (next) |stream| {
@@ -340,7 +341,7 @@ pub fn Streams(comptime W: type) type {
             input_part.refuseRequest(w, &stream.lane, refusal, w.head.text);
         }
 
-        /// A stream is over before its response.
+        /// Ends a stream that was reset.
         fn wasReset(w: *W, owner: u64, by_peer: bool) void {
             const stream = streamOf(w, owner) orelse return;
             if (stream.lane.current()) |exchange| {
@@ -349,9 +350,10 @@ pub fn Streams(comptime W: type) type {
             w.close(&stream.lane);
         }
 
-        // ---- Out
+        // ---- Output
 
-        /// A stream has something to send, or may have: its transport sends it at the end of the round.
+        /// Tells the session of output that a stream may have. The transport sends it at the end of the
+        /// round.
         pub fn pourStream(w: *W, lane: *Lane) void {
             assert(lane.isStream());
             const transport = lane.transport;
@@ -363,9 +365,9 @@ pub fn Streams(comptime W: type) type {
             }
         }
 
-        /// Hands queued output of an exchange's stream to the kernel at once, as far as its turn has come and
-        /// windows allow. Nothing of the worker's or a host's may be on the stack: the transport may turn out
-        /// to be gone, and all of its streams with it.
+        /// Sends queued output of an exchange's stream at once, as far as its turn has come and windows
+        /// allow. The caller must have no exchange in use: the transport may turn out to be gone, with all of
+        /// its streams.
         pub fn sendStream(w: *W, exchange: *Exchange) void {
             assert(w.pumping == null);
             if (!exchange.lane.isStream()) return;
@@ -374,15 +376,16 @@ pub fn Streams(comptime W: type) type {
             if (w.send(wire)) w.settle(wire);
         }
 
-        /// The content of a WebSocket is its own business: the stream's session has to know how much of it
-        /// waits.
+        /// Tells the stream's session how many bytes wait to be framed, because a WebSocket writes to the
+        /// queue without the session.
         fn pour(lane: *Lane) void {
             const is_last = lane.phase == .closing;
             const view = lane.session().stream;
             view.session.pourAll(view.stream, lane.out().queue.bytes, is_last);
         }
 
-        /// A response is queued whose file may be on slow storage: its content is framed as it is revealed.
+        /// Keeps content of a response from being framed until it is revealed, because its file may lie on
+        /// slow storage.
         pub fn withhold(_: *W, exchange: *Exchange, len: u64) void {
             switch (exchange.lane.session()) {
                 .single => {},
@@ -397,7 +400,7 @@ pub fn Streams(comptime W: type) type {
             view.session.reveal(view.stream, storage_part.readableOfStream(w, &stream.lane));
         }
 
-        /// Acts on output of a stream that was queued, like `queued`.
+        /// Acts on output that was queued on a stream, like `queued`.
         pub fn queuedOnStream(w: *W, exchange: *Exchange) W.Outcome {
             assert(exchange.lane.isStream());
             const lane = exchange.lane;
@@ -416,7 +419,7 @@ pub fn Streams(comptime W: type) type {
             return .blocked;
         }
 
-        /// Frames content that may leave, and hands it to the kernel until the kernel has had enough. False:
+        /// Frames content that may be sent, and gives it to the kernel until the kernel takes no more. False:
         /// the connection is lost, and `transport` with it.
         pub fn sendFrames(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
             while (true) {
@@ -431,8 +434,8 @@ pub fn Streams(comptime W: type) type {
             }
         }
 
-        /// The kernel has all framed output: hosts that have waited for that are told in the turns of their
-        /// streams.
+        /// Notes hosts whose flush is complete, because the kernel has all framed output. They are told in
+        /// the turns of their streams.
         fn noteFlushed(w: *W, transport: *Transport, multiplex: *Multiplex) void {
             assert(transport.multiplex() == multiplex);
             if (!multiplex.flushing or !transport.isFlushed()) return;
@@ -452,8 +455,8 @@ pub fn Streams(comptime W: type) type {
             return if (exchange.flushing == .waits) exchange else null;
         }
 
-        /// Whether the kernel has to take framed output before more is framed: some host waits for that, and
-        /// content of other streams would keep it waiting for as long as there is any.
+        /// Whether framing waits until the kernel has taken framed output, because a host waits for that:
+        /// content of other streams would delay it for as long as there is any.
         fn isFlushing(transport: *const Transport, multiplex: *const Multiplex) bool {
             if (!multiplex.flushing or transport.isFlushed()) return false;
             var next = multiplex.first;
@@ -463,7 +466,7 @@ pub fn Streams(comptime W: type) type {
             return false;
         }
 
-        /// Frames content as long as not too much waits for the kernel; whether there is more.
+        /// Frames content until too much waits for the kernel. Returns whether there is more.
         fn frame(w: *W, transport: *Transport, multiplex: *Multiplex) error{OutOfMemory}!bool {
             assert(transport.multiplex() == multiplex);
             const session = &multiplex.session;
@@ -483,7 +486,7 @@ pub fn Streams(comptime W: type) type {
             return session.wantsToEmit();
         }
 
-        /// Bytes of content that one frame carries, if its peer takes frames as long.
+        /// The most bytes of content in one frame, if the peer takes such frames.
         const content_bytes_max = Lane.framed_bytes_max;
 
         fn frameContent(
@@ -524,7 +527,7 @@ pub fn Streams(comptime W: type) type {
             w.waiting.cork(&stream.lane);
         }
 
-        /// Copies the first bytes of a stream's queue, which are in files, or some of them.
+        /// Copies the first bytes of a stream's queue, some of which are in files.
         fn copyContent(w: *W, content: *Outbox, out: []u8, framed: *Outbox) error{FileFailed}!void {
             var filled: usize = 0;
             while (true) switch (content.fill(&w.pool, out[filled..], framed)) {
@@ -535,7 +538,7 @@ pub fn Streams(comptime W: type) type {
                     const wanted: usize = @intCast(@min(range.len, out.len - filled));
                     const len = io_layer.file.read(range.fd, out[filled..][0..wanted], range.offset) catch
                         return error.FileFailed;
-                    // The file was longer when the response began, and its length has been promised.
+                    // The file was longer when the response began, and the response has promised that length.
                     if (len == 0) return error.FileFailed;
                     range.advance(len);
                     filled += len;
@@ -544,8 +547,8 @@ pub fn Streams(comptime W: type) type {
             };
         }
 
-        /// Frames that the session owes its peer go before anything more is read. False: the connection is
-        /// lost.
+        /// Queues a frame that the session owes its peer, before further bytes are read. False: the
+        /// connection is lost.
         fn sayControl(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
             var head: [Multiplexed.emission_bytes_max]u8 = undefined;
             const emission = multiplex.session.emit(&head, content_bytes_max).?;
@@ -557,8 +560,8 @@ pub fn Streams(comptime W: type) type {
             return true;
         }
 
-        /// After output moved: tells hosts that wait for that, or ends the connection when it is over. False:
-        /// it was, and nothing is to be armed.
+        /// Tells hosts of output that has moved, and ends a connection that is done. False: it was, and needs
+        /// no timer.
         pub fn settleMultiplexed(w: *W, transport: *Transport, multiplex: *Multiplex) bool {
             assert(transport.multiplex() == multiplex);
             noteFlushed(w, transport, multiplex);
@@ -572,7 +575,7 @@ pub fn Streams(comptime W: type) type {
             return true;
         }
 
-        /// Sets a stream's timer. Its peer has its time from the end of the round on in which output waits.
+        /// Sets a stream's timer. The peer's time begins with the end of the round in which output waits.
         pub fn armStream(w: *W, stream: *Stream) void {
             assert(!stream.closed);
             if (stream.out.queue.isEmpty()) {
@@ -584,9 +587,9 @@ pub fn Streams(comptime W: type) type {
             w.wheel.set(&stream.lane.timer, stream.lane.deadline(&w.config));
         }
 
-        /// Whether a stream of which nothing was framed in time has waited for others, and not for its peer:
-        /// where it lacks nothing but the connection's window, that has to have moved as much meanwhile as
-        /// each of its streams would have to by itself.
+        /// Whether a stream has waited for others and not for its peer. If it lacks only the connection's
+        /// window, enough content of the connection must have moved meanwhile: for each of its streams as
+        /// much as `write_rate_min` demands.
         pub fn hasWaitedForOthers(w: *const W, stream: *const Stream) bool {
             const multiplex = stream.lane.transport.phase.multiplexed;
             switch (multiplex.session.lacks(stream.id())) {
@@ -600,7 +603,8 @@ pub fn Streams(comptime W: type) type {
             }
         }
 
-        /// Answers on a stream for which no host does. False: there was no memory, and the stream is gone.
+        /// Sends a complete response of the engine on a stream. False: there was no memory, and the stream is
+        /// gone.
         pub fn sayOnStream(w: *W, lane: *Lane, status: u16, fields: []const Field, body: []const u8) bool {
             _ = lane.start(&w.pool, .{
                 .status = status,
@@ -617,7 +621,7 @@ pub fn Streams(comptime W: type) type {
 
         // ---- Ends
 
-        /// A stream is over; its slot is given back when it is not in use any more (`Worker.close`).
+        /// Ends a stream. Its slot is given back when it is no longer in use (`Worker.close`).
         pub fn close(lane: *Lane) void {
             assert(lane.isStream() and lane.current() == null);
             lane.phase = .closing;
@@ -640,7 +644,7 @@ pub fn Streams(comptime W: type) type {
             w.waiting.cork(&transport.lane);
         }
 
-        /// A stream ends before its response does, and its peer is told why.
+        /// Resets a stream before its response is complete, with a code for the reason.
         pub fn resetStream(lane: *Lane, reason: Reason) void {
             const view = lane.session().stream;
             view.session.reset(view.stream, switch (reason) {
@@ -652,8 +656,8 @@ pub fn Streams(comptime W: type) type {
             });
         }
 
-        /// An application ends a stream in the midst of its response. Queued output goes out as far as the
-        /// peer takes it in time, then the peer is told.
+        /// Cuts a stream whose application ends it within the response. Queued output is sent as far as the
+        /// peer takes it in time, then the stream is reset.
         pub fn cutStream(w: *W, exchange: *Exchange) void {
             const lane = exchange.lane;
             const view = lane.session().stream;
@@ -667,7 +671,7 @@ pub fn Streams(comptime W: type) type {
             lane.input.deinit(&w.pool);
         }
 
-        /// All streams of a connection end, and it carries none any more.
+        /// Ends all streams of a connection, which carries no streams from then on.
         pub fn dissolve(w: *W, transport: *Transport, reason: Reason) void {
             const multiplex = transport.phase.multiplexed;
             while (multiplex.first) |stream| {
@@ -679,7 +683,7 @@ pub fn Streams(comptime W: type) type {
             forget(w, transport);
         }
 
-        /// Like `dissolve`, when the worker goes: no host is told.
+        /// Like `dissolve`, but no host is told, because the worker ends.
         pub fn drop(w: *W, transport: *Transport) void {
             const multiplex = transport.phase.multiplexed;
             while (multiplex.first) |stream| w.release(&stream.lane);
@@ -694,7 +698,8 @@ pub fn Streams(comptime W: type) type {
             multiplex.destroy(w.gpa, &w.shared.?.desks);
         }
 
-        /// A peer has broken the rules: it is told how, and the connection ends. The caller flushes.
+        /// Ends a connection whose peer has broken the rules, with a GOAWAY that says why. The caller
+        /// flushes.
         fn fail(w: *W, transport: *Transport, multiplex: *Multiplex, detail: []const u8) void {
             if (w.troubles.frames.add(w.clock.now)) |others| {
                 var buffer: [192]u8 = undefined;
@@ -710,8 +715,7 @@ pub fn Streams(comptime W: type) type {
             assert(w.transportOf(ticket) != null);
         }
 
-        /// A peer makes the process hold too much: its connection ends. A peer that does not read is not
-        /// told.
+        /// Ends a connection for which the process holds too much. A peer that does not read gets no GOAWAY.
         pub fn calm(w: *W, transport: *Transport) void {
             const multiplex = transport.phase.multiplexed;
             multiplex.session.abandon(.enhance_your_calm, "the server is short of memory");
@@ -721,7 +725,7 @@ pub fn Streams(comptime W: type) type {
             if (w.send(&transport.lane)) w.settle(&transport.lane);
         }
 
-        /// No stream is open: the connection ends in order.
+        /// Ends a connection without open streams.
         fn leave(w: *W, transport: *Transport, multiplex: *Multiplex) void {
             assert(multiplex.count == 0);
             _ = frame(w, transport, multiplex) catch {};
@@ -729,14 +733,14 @@ pub fn Streams(comptime W: type) type {
             transport.lane.input.deinit(&w.pool);
         }
 
-        /// The peer is asked to open no further streams; streams that it has opened meanwhile are served.
+        /// Asks the peer to open no further streams. Streams that it opens before it knows are served.
         pub fn announceEnd(w: *W, transport: *Transport, multiplex: *Multiplex) void {
             multiplex.session.announceEnd();
             if (multiplex.announced_at == 0) multiplex.announced_at = w.clock.now;
             w.waiting.cork(&transport.lane);
         }
 
-        /// A deadline of a transport that carries streams has passed.
+        /// Acts on a deadline of a transport with streams.
         pub fn multiplexDue(w: *W, transport: *Transport) void {
             const multiplex = transport.phase.multiplexed;
             const lane = &transport.lane;
@@ -750,7 +754,7 @@ pub fn Streams(comptime W: type) type {
                 },
                 .last_streams => {
                     multiplex.announced_at = 0;
-                    // The second GOAWAY, if the peer has not answered the first one.
+                    // The second GOAWAY, if the peer has not answered the PING behind the first one.
                     if (!multiplex.session.persists()) multiplex.session.drain();
                     w.waiting.cork(lane);
                     return w.arm(lane);

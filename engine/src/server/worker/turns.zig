@@ -1,19 +1,18 @@
-//! The part of a worker that gives every lane its turn: a round has a budget (../budget.zig), and lanes that
-//! find no room in it come first in the next round (../waiting.zig).
+//! The part of a worker that gives lanes their turns: a round has a budget (../budget.zig), and lanes for
+//! which it had no room come first in the next round (../waiting.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const api_limits = @import("../config.zig").api_limits;
 const Lane = @import("../lane.zig").Lane;
 
-/// The methods of a worker that share out a round.
 pub fn Turns(comptime W: type) type {
     return struct {
-        /// Makes room for one more lane in the lists of those that wait.
+        /// Makes room for one more lane in the lists of waiting lanes.
         pub fn reserve(w: *W) error{OutOfMemory}!void {
             return w.waiting.reserve(w.gpa, w.transports.count + w.open_streams.count);
         }
 
-        /// Lets parked WebSockets go on.
+        /// Lets WebSockets go on whose hosts were behind.
         pub fn unpark(w: *W) void {
             for (w.waiting.parked.items) |ticket| {
                 const lane = w.laneOf(ticket) orelse continue;
@@ -26,7 +25,7 @@ pub fn Turns(comptime W: type) type {
             w.waiting.parked.clearRetainingCapacity();
         }
 
-        /// Goes on with lanes that earlier rounds had no room for, in their order, as far as there is room.
+        /// Goes on with lanes for which earlier rounds had no room, in order, as far as the round has room.
         /// `uncork` follows.
         pub fn serveBacklog(w: *W) void {
             if (w.waiting.backlog.items.len == 0) return;
@@ -38,14 +37,14 @@ pub fn Turns(comptime W: type) type {
                 const lane = w.laneOf(ticket) orelse continue;
                 assert(lane.yielded);
                 lane.yielded = false;
-                // A lane that is to read no further has at most something to send, which `uncork` does next.
+                // A lane that is not read any more may have output, which `uncork` sends next.
                 if (lane.wantsInput()) w.pump(lane, null) else w.waiting.cork(lane);
             }
             w.waiting.endBacklog(served);
         }
 
-        /// Looks at every corked lane once: goes on with its input, unless that waits for its turn, then
-        /// sends its output.
+        /// Gives every corked lane a turn: its input goes on, unless that waits for the next round, and its
+        /// output is sent.
         pub fn uncork(w: *W) void {
             if (w.waiting.corked.items.len == 0) return;
             w.waiting.beginCorked();
@@ -61,14 +60,14 @@ pub fn Turns(comptime W: type) type {
             w.waiting.end();
         }
 
-        /// An answer in front of a request that an application elsewhere has to answer waits for that answer:
-        /// the answers of a pipeline would leave one by one. True: it waits.
+        /// Keeps a response back in front of a request whose application runs elsewhere, until the next
+        /// response comes: the responses of a pipeline would be sent one by one. False: it need not wait.
         pub fn withhold(w: *W, lane: *Lane) bool {
             if (!w.answersElsewhere() or !lane.mayWithhold()) return false;
             return w.waiting.withhold(w.gpa, lane, w.clock.now);
         }
 
-        /// Sends the answers that have waited for `withhold_ms`, unless further ones have come meanwhile.
+        /// Sends responses that have waited for `withhold_ms`, unless further ones have come meanwhile.
         pub fn release(w: *W) void {
             const now = w.clock.now;
             const since = w.waiting.withheld_at orelse return;
@@ -86,7 +85,7 @@ pub fn Turns(comptime W: type) type {
                 lane.withheld = false;
                 if (lane.mayWithhold() and w.send(lane)) w.settle(lane);
             }
-            // To send an answer begins no request.
+            // Sending a response begins no request.
             assert(w.waiting.withheld.items.len == list.len);
             w.waiting.keepWithheld(kept, now);
         }

@@ -1,4 +1,4 @@
-//! The part of a worker that carries WebSockets: handshake, messages, keep-alive, the end.
+//! The part of a worker for WebSockets: handshake, messages, keep-alive, end.
 const std = @import("std");
 const assert = std.debug.assert;
 const handshake = @import("protocol").websocket.handshake;
@@ -17,11 +17,10 @@ const Lane = @import("../lane.zig").Lane;
 const trace = @import("../trace.zig");
 const WebSocket = websocket_file.WebSocket;
 
-/// The methods of a worker that serve WebSockets.
 pub fn Live(comptime W: type) type {
     return struct {
-        /// A request that offers to upgrade: remembers a well-formed WebSocket handshake for the host to
-        /// accept. An upgrade to something else is served as a plain request.
+        /// Keeps a valid WebSocket handshake of a request, for the host to accept. A request for another
+        /// upgrade is served as a plain request. Returns a refusal for an invalid handshake.
         pub fn noteHandshake(w: *W, exchange: *Exchange) ?handshake.Refusal {
             assert(exchange.websocket == null and w.head.upgrade);
             const head = &w.head;
@@ -48,7 +47,7 @@ pub fn Live(comptime W: type) type {
                     const slot = w.websockets.add() catch return no_memory;
                     slot.item.* = .init(accepted.key, head.text, head.fields, &w.config);
                     exchange.websocket = slot.item;
-                    // The bytes that follow on a stream are frames already.
+                    // On a stream, frames may follow the head.
                     exchange.input = .complete;
                     head.body = .none;
                     return null;
@@ -59,8 +58,8 @@ pub fn Live(comptime W: type) type {
         const no_memory: handshake.Refusal = .init(503, "Out of memory.", &.{});
         const stopping: handshake.Refusal = .init(503, "The server is stopping.", &.{});
 
-        /// The host is never told of it. A connection with one exchange at a time ends: the bytes that follow
-        /// may be frames.
+        /// Refuses a handshake, of which the host is not told. A connection without streams ends, because the
+        /// bytes that follow may be frames.
         pub fn refuseHandshake(
             w: *W,
             lane: *Lane,
@@ -81,10 +80,10 @@ pub fn Live(comptime W: type) type {
             }) catch w.abort(exchange);
         }
 
-        /// Why a handshake is not completed.
+        /// Reasons why a handshake is not completed.
         pub const AcceptError = Exchange.SwitchError || error{NotWebSocket};
 
-        /// Completes the handshake.
+        /// Completes the handshake. The WebSocket is open from then on.
         pub fn acceptWebSocket(w: *W, exchange: *Exchange, accept: Accept) AcceptError!void {
             const websocket = exchange.websocket orelse return error.NotWebSocket;
             if (websocket.state != .handshake) return error.OutOfOrder;
@@ -101,13 +100,13 @@ pub fn Live(comptime W: type) type {
             exchange.idle_reason = .idle_timeout;
             exchange.active_at = w.clock.now;
             w.waiting.corkBoth(exchange.lane);
-            // Without memory for the close frame the WebSocket stays open until the worker cuts it.
+            // Without memory for the close frame the WebSocket is open until the worker cuts it.
             if (w.endsWebSockets() and w.replaced) closeForStop(w, exchange) catch {};
         }
 
-        /// The worker stops: closes an open WebSocket. One that the host has not accepted is refused where
-        /// the server stops; where another worker takes over, its client is to come again at once, which only
-        /// a close code tells: so that WebSocket is closed when the host has accepted it.
+        /// Closes an open WebSocket because the worker stops. A handshake that the host has not accepted is
+        /// refused if the server stops. If another worker takes over, the client must connect again at once,
+        /// which only a close code says, so that WebSocket is closed after its host has accepted it.
         pub fn goAway(w: *W, exchange: *Exchange) void {
             assert(exchange.websocket != null);
             const websocket = exchange.openWebSocket() orelse
@@ -127,7 +126,7 @@ pub fn Live(comptime W: type) type {
 
         fn turnDown(w: *W, exchange: *Exchange) void {
             assert(w.stopping != .no and !exchange.websocket.?.isOpen());
-            // The host is about to refuse the WebSocket in its own words.
+            // The host has begun to refuse the WebSocket itself.
             if (exchange.lane.session().responseStarted()) return;
             const lane = exchange.lane;
             const refusal: Refusal = .{ .status = stopping.status, .detail = stopping.reason };
@@ -148,7 +147,7 @@ pub fn Live(comptime W: type) type {
             return sendLent(w, exchange, kind, bytes, null);
         }
 
-        /// Like `sendMessage`; with a loan, and unless the message is compressed, its bytes are not copied
+        /// Like `sendMessage`. With a loan the bytes are not copied, unless the message is compressed
         /// (`Content.lent`).
         pub fn sendLent(
             w: *W,
@@ -164,8 +163,8 @@ pub fn Live(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// Sends whole messages, `count` of them, whose frames are made. Compressed ones, for peers that have
-        /// agreed on that, refer to nothing outside themselves, and to nothing beyond the peer's window.
+        /// Sends `count` whole messages that are framed already. Compressed messages are only for peers that
+        /// have agreed on that. They may refer only to their own bytes, within the peer's window.
         pub fn sendFramed(w: *W, exchange: *Exchange, frames: Held, count: usize) SendError!W.Outcome {
             const websocket = exchange.openWebSocket() orelse return error.NotOpen;
             if (!websocket.isOpen()) return error.NotOpen;
@@ -176,15 +175,15 @@ pub fn Live(comptime W: type) type {
             return w.queued(exchange);
         }
 
-        /// Why the closing handshake does not begin.
+        /// Reasons why the closing handshake does not begin.
         pub const CloseError = websocket_file.CloseError || error{NotWebSocket};
 
-        /// Starts the closing handshake; `closed` follows when the peer has answered, or its
-        /// deadline has passed.
+        /// Begins the closing handshake. `closed` follows when the peer has answered, or its deadline has
+        /// passed.
         pub fn closeWebSocket(w: *W, exchange: *Exchange, code: u16, reason: []const u8) CloseError!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             try websocket.close(code, reason, w.clock.now + w.config.close_ms, exchange.out(), &w.pool);
-            // Messages that still come are dropped: only the peer's close frame is of interest.
+            // Further messages are dropped, because only the peer's close frame matters.
             if (websocket.incoming.held != .nothing) {
                 websocket.incoming.drop(&w.pool, w.compression.gpa, &w.inflations);
             }
@@ -206,7 +205,7 @@ pub fn Live(comptime W: type) type {
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
-        /// Sets which messages the host takes from now on.
+        /// Sets the messages that the host takes from now on.
         pub fn setFlow(w: *W, exchange: *Exchange, flow: Incoming.Flow) error{NotWebSocket}!void {
             const websocket = exchange.openWebSocket() orelse return error.NotWebSocket;
             if (websocket.state != .open) return;
@@ -214,14 +213,14 @@ pub fn Live(comptime W: type) type {
             w.waiting.cork(exchange.lane);
         }
 
-        /// The host of an open WebSocket asks for its next message.
+        /// Notes that the host asks for the WebSocket's next message.
         pub fn ask(w: *W, exchange: *Exchange, websocket: *WebSocket) void {
             websocket.incoming.ask();
             exchange.given_bytes = 0;
             if (websocket.isReady()) w.waiting.cork(exchange.lane);
         }
 
-        /// Ends the exchange when no byte moved in either direction for `idle_ms`; 0: never.
+        /// Ends the exchange after `idle_ms` milliseconds without a byte in either direction; 0: never.
         pub fn setIdleLimit(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_ms = idle_ms;
             exchange.idle_reason = .idle_timeout;
@@ -229,19 +228,19 @@ pub fn Live(comptime W: type) type {
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
-        /// In place of `Config.request_idle_ms`, for the host that gets a request.
+        /// Sets the idle limit of a request in place of `Config.request_idle_ms`.
         pub fn limitRequest(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_ms = idle_ms;
             if (w.pumping != exchange.lane) w.arm(exchange.lane);
         }
 
-        /// Like `setIdleLimit`, but a peer whose response has not started gets a 504, not the mere end.
+        /// Like `setIdleLimit`, but a peer whose response has not started gets a 504.
         pub fn limitAnswer(w: *W, exchange: *Exchange, idle_ms: u32) void {
             exchange.idle_end = .answer;
             setIdleLimit(w, exchange, idle_ms);
         }
 
-        /// Goes on with a message that was held, or with the end; false: not in this round.
+        /// Goes on with a held message, or with the end. False: the lane waits for a later round.
         pub fn goOnWithMessage(w: *W, lane: *Lane) bool {
             const websocket = lane.websocket().?;
             if (websocket.incoming.held == .nothing) {
@@ -250,7 +249,7 @@ pub fn Live(comptime W: type) type {
             return goOn(w, lane, websocket) catch giveUp(w, lane);
         }
 
-        /// Hands one event of the WebSocket to the host; false when nothing more can be parsed for now.
+        /// Gives the host one event of the WebSocket. False: nothing more can be parsed in this round.
         pub fn feedWebSocket(
             w: *W,
             lane: *Lane,
@@ -271,7 +270,7 @@ pub fn Live(comptime W: type) type {
             return goes_on and step.event != .need_more;
         }
 
-        /// Acts on an event; false: the event comes again in the next round.
+        /// Handles an event. False: it comes again in a later round.
         fn act(
             w: *W,
             lane: *Lane,
@@ -287,13 +286,13 @@ pub fn Live(comptime W: type) type {
                 .ending => {
                     const exchange = lane.phase.exchange;
                     if (hostOwesMessages(w, exchange)) {
-                        // The host gets to answer them, and the end comes again when it has read on.
+                        // The host may answer the messages. The end comes again when the host has read them.
                         w.waiting.park(lane);
                         return false;
                     }
                     if (!websocket.postponed and w.isHostAtWork(exchange)) {
-                        // Messages that came before it may not have been seen yet: the host gets to answer
-                        // them, in this one round. What is left unread brings us back here.
+                        // The host may not have seen earlier messages yet, and gets this round to answer
+                        // them. The lane comes back here in the next round.
                         websocket.postponed = true;
                         w.waiting.yield(lane);
                         return false;
@@ -313,7 +312,7 @@ pub fn Live(comptime W: type) type {
             return false;
         }
 
-        /// Delivers a message, or holds it back.
+        /// Delivers a message, or holds it.
         fn offer(
             w: *W,
             lane: *Lane,
@@ -330,7 +329,7 @@ pub fn Live(comptime W: type) type {
             websocket.excusePong();
         }
 
-        /// Inflates and delivers a message if that takes no time; otherwise it is held.
+        /// Inflates and delivers a message if it is short; a longer one is held.
         fn inflate(
             w: *W,
             lane: *Lane,
@@ -370,7 +369,7 @@ pub fn Live(comptime W: type) type {
             return true;
         }
 
-        /// Goes on with a message that was held; false: not in this round.
+        /// Goes on with a held message. False: the lane waits for a later round.
         fn goOn(w: *W, lane: *Lane, websocket: *WebSocket) error{OutOfMemory}!bool {
             assert(websocket.incoming.held != .nothing);
             const incoming = &websocket.incoming;
@@ -381,7 +380,7 @@ pub fn Live(comptime W: type) type {
                 return false;
             }
             switch (held) {
-                .nothing, .inflating => unreachable, // the caller has seen a message
+                .nothing, .inflating => unreachable, // a message is held
                 .message => |kind| {
                     if (!w.budget.takesMessage(bytes.len)) {
                         w.waiting.yield(lane);
@@ -411,15 +410,15 @@ pub fn Live(comptime W: type) type {
             trace.content(exchange, .message, message.bytes.len);
             if (w.counting.counters) |counters| counters.noteMessage(.in);
             websocket.incoming.noteDelivery(message.bytes.len, inflated);
-            // A host that takes every message is done with it.
+            // A host that takes every message has handled it by then.
             if (websocket.incoming.flow != .all) exchange.given_bytes += message.bytes.len;
             w.host.message(w, exchange, message.kind, message.bytes);
             // The host may have ended the WebSocket.
             if (lane.websocket() == websocket) websocket.incoming.forget(&w.pool);
         }
 
-        /// Once a round: goes on inflating large messages. One that is complete is delivered in the next
-        /// round, before another is begun.
+        /// Goes on inflating large messages. A complete one is delivered in the next round, before the next
+        /// one is begun. Called once a round.
         pub fn advance(w: *W) void {
             var cost: usize = 0;
             while (cost < Line.round_cost) {
@@ -428,7 +427,7 @@ pub fn Live(comptime W: type) type {
                 const exchange = lane.phase.exchange;
                 const websocket = exchange.openWebSocket().?;
                 if (!inflation.begun and w.isHostBehind(exchange)) {
-                    // The host is behind with its events: the message waits, compressed.
+                    // The host is behind with its events, so the message waits in compressed form.
                     websocket.incoming.leaveLine(&w.pool, w.compression.gpa, &w.inflations);
                     w.waiting.park(lane);
                     continue;
@@ -442,8 +441,8 @@ pub fn Live(comptime W: type) type {
             }
         }
 
-        /// The peer has said its last word: it gets its answer, the host is told, what is queued is sent,
-        /// the connection ends.
+        /// Ends a WebSocket after the peer's last frame: queues the close frame, tells the host, and closes
+        /// the connection after its output.
         fn endWebSocket(w: *W, lane: *Lane, websocket: *WebSocket) void {
             assert(lane.websocket() == websocket);
             const exchange = lane.phase.exchange;
@@ -461,7 +460,7 @@ pub fn Live(comptime W: type) type {
             w.tellRefusal(lane, cause, failure.code, failure.reason);
         }
 
-        /// A deadline of a WebSocket has come.
+        /// Acts on a deadline of a WebSocket.
         pub fn websocketDue(w: *W, lane: *Lane, exchange: *Exchange) void {
             assert(lane.current() == exchange);
             const websocket = exchange.openWebSocket().?;
