@@ -9,7 +9,7 @@ use POSIX ();
 use XSLoader;
 XSLoader::load(__PACKAGE__, $VERSION);
 
-# Reports events that no server gets to know: it is gone, or has died while it was told.
+# Reports an event that has reached no server: the server is gone, or has died while it was told.
 sub _warn_lost {
     my ($about, $error) = @_;
     warn 'PAGI: the server died while it was told of an event: ' . _text($error) if defined $error;
@@ -24,7 +24,7 @@ sub _text {
     return $text // 'an object of ' . ref $value;
 }
 
-# A shallow copy of what an application may have tied.
+# A shallow copy of a hash, which an application may have tied.
 sub _copy_hash {
     my ($hash) = @_;
     return {%$hash};

@@ -12,13 +12,13 @@ use Scalar::Util     qw(weaken);
 # Connections that are accepted in one turn of the loop: other handles and signals are to have their turn.
 use constant ACCEPT_MAX => 64;
 
-# Seconds for which nothing is accepted where the process or the system has no room. The socket stays ready
-# meanwhile: the loop would turn without a pause.
+# Seconds for which nothing is accepted when the process or the system has no room. The socket stays readable,
+# so without the pause the loop would turn all the time.
 use constant PAUSE_S => 1;
 
 my %NO_ROOM = map { $_ => 1 } EMFILE, ENFILE, ENOBUFS, ENOMEM;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -51,7 +51,7 @@ sub _accept {
         if    (accept my $connection, $self->{socket}) { $self->{on_connection}->($connection) }
         elsif ($NO_ROOM{ $! + 0 })                     { return $self->_pause }
         else                                           { return }
-        # The function may have stopped it.
+        # The function may have stopped the acceptor.
         return if !$self->{watched};
     }
     return;

@@ -7,8 +7,9 @@ our $VERSION = '0.003000';
 
 use List::Util qw(max min sum0);
 
-# A share is clearly larger with this many events, by this much, by this factor, and by this many standard
-# errors of the difference. It is looked at again and again, so chance has many chances.
+# A share of failures is clearly larger if it has this many events, by this difference, by this factor, and by
+# this many standard errors of the difference. The limits are high, because the shares are compared again and
+# again.
 use constant { EVENTS_LEAST => 5, SHARE_LEAST => 0.02, FACTOR => 2, ERRORS => 4 };
 # The least number of answers of the old code that show how long it takes; "most answers" are this part of
 # them.
@@ -16,7 +17,7 @@ use constant { TIMES_LEAST => 20, MOST => 0.95 };
 # Classes of times, each twice as long as the one before: an answer is slow that is this number of classes
 # above most answers of the old code, and in this class at least (16 ms).
 use constant { CLASSES_ABOVE => 2, CLASS_LEAST => 5 };
-# The part of a crash by each of the others from which on a crash says nothing about the new code.
+# Crashes for each interpreter with old code, from which on a crash says nothing about the new code.
 use constant CRASHES_OF_OTHERS => 0.5;
 # Code in which no request ends is stuck after this many seconds, and after this many times the longest
 # response of the old code, if meanwhile 20 requests have ended in each of the other interpreters.
@@ -42,7 +43,8 @@ sub worse {
     return;
 }
 
-# The last class of times has no upper end: requests of such an application may take any time.
+# The seconds for which no request has ended in the new code, if that is too long. If a response of the old
+# code is in the last class of times, which has no upper end, requests may take any time.
 sub _stuck {
     my ($new, $old) = @_;
     my $stalled = $new->{stalled} || 0;
@@ -56,7 +58,7 @@ sub _stuck {
         $stalled, $new->{asked} - $new->{ended} - $new->{unanswered}, $meanwhile;
 }
 
-# Events, and of how many.
+# The number of such events, and the number of requests among which they are.
 sub _share {
     my ($figures, $name) = @_;
     return [ min(@{$figures}{qw(failed answered)}), $figures->{answered} ] if $name eq 'failed';
@@ -80,7 +82,7 @@ sub _told {
     return "$words: " . join ', of the others ', map { "$_->[0] of $_->[1]" } @shares;
 }
 
-# The first class of times that are slow beside the old code's; nothing if there is none, or too little is
+# The lowest class of times that are slow beside the old code's; nothing if no class is, or too little is
 # known.
 sub _slow_class {
     my ($old) = @_;

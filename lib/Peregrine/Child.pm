@@ -13,7 +13,7 @@ use Peregrine::Process;
 # Signs of life that a child sends within its master's heartbeat_timeout.
 use constant BEATS => 5;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -55,7 +55,7 @@ sub _hear {
     return;
 }
 
-# The master hears when nothing more is accepted here.
+# Stops, and tells the master that no more connections are accepted here.
 sub _leave {
     my ($self, @way) = @_;
     $self->{process}->stop_once(@way);
@@ -63,8 +63,8 @@ sub _leave {
     return;
 }
 
-# A process can go on with an old log. With an old certificate it would go on until that has expired: it ends,
-# and its successor has the new one.
+# Whether the process goes on without the descriptors of a message. With an old log it can. With an old
+# certificate it would go on until that has expired: so it ends, and its successor has the new one.
 sub _has_no_room {
     my ($self, $text, $word) = @_;
     $self->{log}->error($text);
@@ -73,7 +73,7 @@ sub _has_no_room {
 
 sub _orphaned {
     my ($self) = @_;
-    # The master has given this thread up, as it did not come back.
+    # The master gives up a thread that does not come back.
     my $why = $self->{is_thread} ? 'it has come back: it ends' : 'the master has gone: the worker stops';
     $self->{log}->error($why);
     return $self->{process}->stop_once;

@@ -12,12 +12,12 @@ use Time::HiRes ();
 my @WORDS;
 BEGIN { @WORDS = Peregrine::counters() }
 
-# Behind the engine's words, a column has those of its process.
+# The words of the process, behind the engine's words of a column.
 use constant { PID => 0, SINCE => 1, BEAT => 2, OWN => 3 };
 use constant WIDTH => @WORDS + OWN;
 
-# Before the columns: how often the master has begun and ended to move a column, the highest column that was
-# in use, and what is the master's own.
+# Words before the columns: how often the master has begun and ended to move a column, the highest column that
+# was in use, and the master's own counts.
 use constant { EPOCH => 0, HIGHEST => 1, RESTARTS => 2 };
 my @RESTARTS;
 
@@ -28,9 +28,9 @@ BEGIN {
 }
 use constant HEAD => RESTARTS + @RESTARTS;
 
-# While old processes leave, new ones have columns already.
+# Columns for new processes while old ones leave.
 use constant SPARE => 16;
-# Looks that a reader takes while the master moves a column.
+# Times that a reader reads at most, while the master moves a column.
 use constant LOOKS_MAX => 100;
 
 sub words { return @WORDS }
@@ -45,7 +45,8 @@ sub new {
     return bless { memory => $memory, columns => $columns, free => [] }, $class;
 }
 
-# A column that was in use before, if there is one: readers look at all of those.
+# A free column, if possible one that was in use before, because readers read all columns up to the highest
+# one.
 sub claim {
     my ($self)    = @_;
     my ($highest) = $self->{memory}->get(HIGHEST);
@@ -55,7 +56,7 @@ sub claim {
     return $highest;
 }
 
-# Only counters go on: what was then is not now.
+# Adds the counters of a process that has gone to the first column. Its gauges are dropped.
 sub release {
     my ($self, $column) = @_;
     my $memory = $self->{memory};
@@ -79,7 +80,7 @@ sub note_restart {
     return;
 }
 
-# In a process that neither counts nor reads.
+# Unmaps the memory in a process that neither counts nor reads.
 sub leave {
     my ($self) = @_;
     return $self->{memory}->leave;
@@ -106,7 +107,8 @@ sub count {
     return $worker->count_in($self->{memory}, _offset($column));
 }
 
-# In milliseconds: seconds are too coarse for a bar that grows.
+# Notes a sign of life, in milliseconds: seconds are too coarse for the status page, which draws the time
+# since.
 sub beat {
     my ($self, $column) = @_;
     $self->{memory}->set(_offset($column) + @WORDS + BEAT, int 1000 * Time::HiRes::time);
@@ -115,7 +117,8 @@ sub beat {
 
 # ---- For readers --------------------------------------------------------------------------------
 
-# Reads again if the master has moved counts meanwhile, which would be read twice, or not at all.
+# Reads all columns, again if the master has moved one meanwhile: its counts would be there twice, or not at
+# all.
 sub read {
     my ($self) = @_;
     my $memory = $self->{memory};

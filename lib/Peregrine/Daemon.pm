@@ -36,8 +36,8 @@ sub identity {
 sub become {
     my ($class, $to)  = @_;
     my ($uid,   $gid) = @{$to}{qw(uid gid)};
-    # A program that takes over begins as that user. Its memory is closed to its processes as it is after a
-    # change of user, by which the system does that.
+    # A program that takes over begins as that user already. Its memory is hidden from other processes of the
+    # user, as the system does it at a change of user.
     if ($> != 0) {
         Peregrine::hide_memory();
         return;
@@ -67,11 +67,12 @@ sub give {
 
 # ---- Going on in the background -----------------------------------------------------------------
 
-# The way to the process in front, which ends when this is closed: not before a last word was printed.
+# The pipe to the process in the foreground, which ends when this end is closed: after the last message was
+# printed.
 my $FRONT;
 
-# Returns in the background process, with a function to call when all is well. The one in front waits for that
-# call, and ends with it; until then both have the same standard error.
+# Returns in the background process, with a function to call when all is well. The process in the foreground
+# waits for that call, and then ends; until then both write to one standard error.
 sub daemonize {
     my ($class, $errors) = @_;
     my $sockets_are_ours = ($ENV{LISTEN_PID} // '') eq $$;
@@ -80,7 +81,7 @@ sub daemonize {
     die "Cannot go to the background: $!\n" if !defined $pid;
     if ($pid) {
         close $writer;
-        local $/ = "\n";    # plackup has loaded the application
+        local $/ = "\n";    # plackup has loaded the application, which may have changed it
         my $line = readline $reader;
         waitpid $pid, 0;
         POSIX::_exit(defined $line ? 0 : 1);

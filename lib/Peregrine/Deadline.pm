@@ -13,10 +13,10 @@ sub new {
     return bless {}, $class;
 }
 
-# A clock that is set does not move it, nor does a machine that sleeps.
+# Seconds of a clock that does not move when the time of day is set, or while the machine sleeps.
 sub now { return Time::HiRes::clock_gettime(CLOCK_MONOTONIC) }
 
-# The earliest of all deadlines holds.
+# Sets the deadline, unless an earlier one is set.
 sub within {
     my ($self, $seconds) = @_;
     my $until = now() + $seconds;
@@ -35,8 +35,8 @@ sub left {
     return $self->{until} ? max(0, $self->{until} - now()) : $seconds;
 }
 
-# Seconds that an interpreter has which is told to leave. One that is replaced may end its WebSockets and
-# event streams first, unless the new one has newer code.
+# Seconds in which an interpreter that is told to leave has to end. One that is replaced may end its
+# WebSockets and event streams first, unless the new one has newer code.
 sub for_interpreter {
     my ($self, $options, $way, $why) = @_;
     my $recycles = $way eq 'retire' && $why ne 'restart';

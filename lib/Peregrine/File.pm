@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-# Asks the kernel, which knows of file systems that cannot be written to and of access lists.
+# -r and its like ask the kernel, which knows of read-only file systems and of access lists.
 use filetest 'access';
 
 use Errno      qw(EISDIR ENOTDIR);

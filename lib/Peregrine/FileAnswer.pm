@@ -8,10 +8,10 @@ our $VERSION = '0.003000';
 use Future::AsyncAwait;
 use Peregrine;
 
-# Bytes of one piece, where several ranges of a file are read here.
+# Bytes of a piece of a file that is read here, because the answer has several ranges.
 use constant PIECE_BYTES => 65_536;
 
-# The keys of a PSGI environment that decide about an answer.
+# The request headers that decide about an answer.
 my %DECIDES = map { $_ => 1 }
     qw(accept-encoding if-match if-modified-since if-none-match if-range if-unmodified-since range);
 
@@ -26,7 +26,7 @@ sub find {
     return bless $found, $class;
 }
 
-# A path as it would stand in a request.
+# A path, percent-encoded as in a request.
 sub encoded {
     my ($path) = @_;
     return $path =~ s{([^A-Za-z0-9\-._~/])}{sprintf '%%%02X', ord $1}ger;
@@ -42,7 +42,7 @@ sub headers_of {
 sub status  { return $_[0]{status} }
 sub headers { return @{ $_[0]{headers} } }
 
-# The only range of the file; nothing if there are bytes as well, or more ranges.
+# Offset and length, if the answer is one range of the file; nothing if it has bytes as well, or more ranges.
 sub _range {
     my ($self) = @_;
     my @parts = @{ $self->{parts} };

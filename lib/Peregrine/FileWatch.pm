@@ -12,10 +12,10 @@ use Peregrine::Later qw(later weakly);
 use Peregrine::Optional;
 use Time::HiRes ();
 
-# Seconds between two looks where the kernel tells of changes, which it does not for all file systems; where
-# it does not; and between looks at what is being written.
+# Seconds between two looks at files: if the kernel tells of changes, which it does not for all file systems;
+# if it does not; and while a file is being written.
 use constant { TOLD_LOOK_S => 2, LOOK_S => 1, QUIET_S => 0.1 };
-# Looks in which the end of a write is waited for, before the change counts all the same.
+# Looks for the end of a write, after which the change counts all the same.
 use constant QUIET_LOOKS_MAX => 10;
 # A look takes at most this part of a processor's time.
 use constant SHARE => 0.05;
@@ -123,7 +123,8 @@ sub _look_in {
     return;
 }
 
-# Several files change at once, and one in several steps: it is over when two looks see the same.
+# Looks for changes. Several files change at once, and a file in several steps: a change is over when two
+# looks see equal files.
 sub _compare {
     my ($self) = @_;
     return if $self->{pid} != $$;
@@ -149,7 +150,7 @@ sub _differences {
     return @changed;
 }
 
-# ---- Being told ---------------------------------------------------------------------------------
+# ---- Reports of the kernel ----------------------------------------------------------------------
 
 sub _listen {
     my ($self) = @_;
@@ -171,8 +172,8 @@ sub _changes_in {
     return $self->_look_in(QUIET_S);
 }
 
-# An event names a folder: the file that changed is found by looking at each. A folder that was made anew has
-# another watch.
+# Has the kernel report changes in a folder. A report names the folder: the file is found by looking at each.
+# A folder that was made anew needs a new watch.
 sub _ask_of_folder {
     my ($self, $folder) = @_;
     my $inotify = $self->{inotify} or return;

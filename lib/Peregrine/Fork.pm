@@ -34,7 +34,7 @@ sub equal_child {
     return child();
 }
 
-# Signals wait until the child has handlers of its own, or none.
+# Forks. Signals wait until the child has handlers of its own, or none.
 sub child {
     my ($identity) = @_;
     $identity //= $CHILDREN;
@@ -62,8 +62,8 @@ sub child {
 # Signals that the processes of a server have handlers for.
 my %SERVERS = map { $_ => 1 } qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU CHLD);
 
-# Whether a handler is the application's, and for a signal that no process of the server waits for: `alarm` in
-# a request would end the process without it.
+# Whether a child keeps a handler: the application's, for a signal that no process of the server waits for.
+# Without it `alarm` in a request would end the process.
 sub _stays {
     my ($name) = @_;
     return 1 if $name =~ /\A(?:__|PIPE\z)/;
@@ -74,14 +74,14 @@ sub _stays {
 }
 
 # Closes the copy of the parent's epoll descriptor, by which the child could end the parent's watches. A loop
-# makes another one where it is used.
+# makes another descriptor when it is used.
 sub _leave_loop {
     my $loop = $IO::Async::Loop::ONE_TRUE_LOOP;
     delete $loop->{epoll} if $loop && $loop->isa('IO::Async::Loop::Epoll');
     return;
 }
 
-# A process that cannot give its rights up must not go on with them.
+# Gives up rights. A process that cannot do that must not go on.
 sub _become {
     my ($identity) = @_;
     undef $CHILDREN;
@@ -112,8 +112,8 @@ sub show_again {
     return;
 }
 
-# A signal ends no process that disregards it, and no system call that can be made again. Programs that the
-# process starts have the signal as any other process: they would inherit that it is ignored.
+# Makes signals end neither the process nor system calls that can be repeated. They are not ignored, because
+# programs that the process starts would inherit that.
 sub disregard {
     my (@names) = @_;
     for my $name (@names) {
@@ -124,12 +124,12 @@ sub disregard {
     return;
 }
 
-# A process that is not ready reads no link, and may load code that does not return: the kernel ends it with
-# its parent.
+# Has the kernel end this process with its parent: a process that is not ready reads no link, and may load
+# code that does not return.
 sub start_with_parent {
     my ($link) = @_;
     Peregrine::end_with_parent(1);
-    # The parent may have ended before.
+    # The parent may have ended before that.
     Peregrine::leave(NOT_STARTED) if $link->has_news && $link->has_ended;
     return;
 }
@@ -152,8 +152,8 @@ sub live {
     Peregrine::leave($status);
 }
 
-# Perl looks for the loop of a `next` in the callers, too: it would end there, in the middle of a loop of
-# ours.
+# Runs code; false with `$@`: it has died, or was left by `next` or the like. Perl looks for the loop of a
+# `next` in the callers, too, and would end it in a loop of ours.
 sub runs_through {
     my ($code)    = @_;
     my $error     = "left by next, last or redo outside a loop\n";

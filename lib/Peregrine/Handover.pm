@@ -24,16 +24,17 @@ my %STARTED = (
     directory => Cwd::getcwd(),
 );
 
-# Undef where they are not to be had.
+# The words of the command line; undef: the system does not tell them.
 sub _words {
     my @words = split /\0/, Peregrine::File::text('/proc/self/cmdline') // '', -1;
     pop @words;
     # An assignment to $0 overwrites the first of these words and empties the others: plackup assigns the name
-    # of the file that it loads. Its @ARGV is as it was.
+    # of the file that it loads. @ARGV stays as it was.
     return @words && $words[0] ne $0 ? \@words : undef;
 }
 
-# The command line anew, with the folders that perl has beyond its usual ones: they may have been its -I.
+# A command line made anew, with the folders of @INC that are not perl's usual ones: they may come from its
+# -I.
 sub _new_words {
     open my $out, '-|', $^X, '-e', 'print map { "$_\0" } @INC' or die "$^X: $!\n";
     local $/;
@@ -44,7 +45,7 @@ sub _new_words {
 
 # ---- The old program ----------------------------------------------------------------------------
 
-# Variables of the environment that a program which takes over gets, and no other one.
+# Environment variables that only a program which takes over gets.
 my %CARRIED;
 
 sub carry {
@@ -53,7 +54,8 @@ sub carry {
     return;
 }
 
-# `sockets`: [ handle, port that was asked for ] each; `keep`, `also`: name => handle; `say`: name => text.
+# Starts the new program. `sockets`: [ handle, port that was asked for ] each; `keep`, `also`: name => handle;
+# `say`: name => text.
 sub start {
     my ($class, %args)  = @_;
     my ($here,  $there) = Peregrine::Link->pair;
@@ -125,7 +127,7 @@ sub from_environment {
     return $TAKEN = $self;
 }
 
-# FD:PORT,FD:PORT as a hash
+# A text such as FD:PORT,FD:PORT as a hash.
 sub _descriptors_in {
     my ($text) = @_;
     return map { split /:/, $_, 2 } split /,/, $text // '';
@@ -141,13 +143,13 @@ sub descriptors {
 sub is_for_all { return $_[0]{all} ? 1 : 0 }
 sub source     { return $_[0]{source} }
 
-# The port that was asked for at a socket, 0 perhaps; undef if it is none of the old program's.
+# The port that was asked for at a socket, 0 perhaps; undef: the socket is not the old program's.
 sub asked_port {
     my ($self, $descriptor) = @_;
     return $self->{sockets}{$descriptor};
 }
 
-# A descriptor that the old program has kept for this one; once.
+# A descriptor that the old program has kept for this one, given out once.
 sub take {
     my ($self, $name) = @_;
     return delete $self->{kept}{$name};

@@ -8,10 +8,10 @@ our $VERSION = '0.003000';
 use Peregrine;
 use Scalar::Util qw(weaken);
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# Waits of the application that may be nested, with turns of the loop in all of them.
+# Nested waits of the application in which the loop has its turns.
 use constant NESTED_MAX => 16;
 
 sub new {
@@ -27,7 +27,7 @@ sub new {
         child   => EV::child_ns(0, 0, sub { $weak->{child_ended}->($_[0]->rpid, $_[0]->rstatus) }),
     };
     _make_quiet($_) for values %$watchers;
-    $watchers->{check}->priority(EV::MAXPRI());    # what comes after it may take long
+    $watchers->{check}->priority(EV::MAXPRI());    # callbacks after it may take long
     $watchers->{$_}->start for qw(prepare check child);
     $self->watch_loop($args{descriptor});
     return $self;
@@ -60,7 +60,7 @@ sub is_foreign { return $_[0]{pid} != $$ }
 
 # ---- Waiting ------------------------------------------------------------------------------------
 
-# EV waits only if some watcher keeps it going, and then for a millisecond at least.
+# Waits in EV, which waits only if some watcher keeps it going, and then for a millisecond at least.
 sub wait {
     my ($self, $limit) = @_;
     my $left = $self->{left}->($limit);
@@ -74,7 +74,7 @@ sub wait {
     return;
 }
 
-# The engine's descriptor stays readable while the loop waits without it.
+# Waits without the engine, whose descriptor stays readable meanwhile.
 sub wait_without_engine {
     my ($self, $limit) = @_;
     my $watcher = $self->{watchers}{engine};
@@ -91,7 +91,7 @@ sub take_due {
     return $due;
 }
 
-# When EV is about to wait.
+# Sets the timer for the loop's next deadline, when EV is about to wait.
 sub _set_timer {
     my ($self) = @_;
     return $self->_leave if $self->is_foreign;
@@ -104,7 +104,8 @@ sub _set_timer {
     return;
 }
 
-# While callbacks run, of whatever module, the engine gives what is new to others.
+# Tells the engine whether callbacks run, of whatever module: meanwhile it gives new requests to other
+# interpreters.
 sub _note_work {
     my ($self, $works) = @_;
     my $engine = $self->engine or return;
@@ -112,8 +113,8 @@ sub _note_work {
     return;
 }
 
-# If the loop itself waits, its turn follows. Otherwise the application waits, perhaps in a request, and other
-# requests have to go on.
+# Handles an event. If the loop itself waits, its turn follows. Otherwise the application waits, perhaps in a
+# request, and the loop has a turn now, because other requests have to go on.
 sub _happened {
     my ($self, $what) = @_;
     $self->{due}{$what} = 1;
@@ -123,7 +124,7 @@ sub _happened {
     my $ok    = eval { $self->{turn}->(); 1 };
     my $error = $@;
     $self->_go_on;
-    die $error if !$ok;    # EV tells: $EV::DIED
+    die $error if !$ok;    # EV passes it to $EV::DIED
     return;
 }
 
@@ -145,8 +146,8 @@ sub _go_on {
     return;
 }
 
-# In a forked child that goes on with EV: what is watched here is its parent's, as are the descriptors that EV
-# watches with, until it is told of the fork.
+# Leaves EV's watchers in a forked child that goes on with EV. They are its parent's, as are the descriptors
+# by which EV watches, until EV is told of the fork.
 sub _leave {
     my ($self) = @_;
     EV::default_loop()->loop_fork;
@@ -178,9 +179,9 @@ sub engine { return $_[0]{engine} }
 
 # ---- Signals ------------------------------------------------------------------------------------
 
-# EV takes a signal from whoever has it with its first watcher, and resets it with the last one. Here is the
-# first one, which does nothing; then the loop may take the signal back. Signals that are blocked end EV's
-# wait by a descriptor.
+# Makes EV and the loop share a signal. EV takes a signal from others with its first watcher, and resets it
+# with the last one. The first one is made here, and does nothing; then the loop may take the signal back.
+# EV's wait is ended by a descriptor for signals that are blocked.
 sub share_signal {
     my ($self, $name, $number) = @_;
     return if $self->is_foreign;
@@ -213,7 +214,7 @@ sub _watch_signals {
     return;
 }
 
-# EV's watchers are to hear of what has come to the loop.
+# Tells EV's watchers of signals that have come to the loop.
 sub tell_signals {
     my ($self, @names) = @_;
     return if $self->is_foreign;

@@ -13,7 +13,8 @@ use Socket qw(AF_INET AF_INET6 AF_UNIX SOL_SOCKET SO_ACCEPTCONN pack_sockaddr_in
 
 use constant FIRST_DESCRIPTOR => 3;    # sd_listen_fds(3)
 
-# By descriptor. They stay open while the process lives, so that a server can be started again.
+# Inherited handles by descriptor. They stay open while the process lives, so that a server can be started
+# again.
 my %HANDLES;
 my $HANDED_OVER;
 # The program that has passed sockets to this process, or to the process that it has taken over from: systemd,
@@ -26,7 +27,7 @@ sub from_environment {
     my @brought  = $handover ? $handover->descriptors : ();
     if (@brought) {
         $SOURCE = $handover->source;
-        # Several servers of this process find theirs among them.
+        # Several servers of this process find their sockets in one object.
         return $HANDED_OVER //= bless {
             handles  => { map { $_ => $class->handle($_) } @brought },
             taken    => {},
@@ -48,7 +49,7 @@ sub from_environment {
     return bless { handles => { map { $_ => $class->handle($_) } @descriptors }, taken => {} }, $class;
 }
 
-# Whether from_environment would find some for all that this program serves, and takes none away.
+# Whether from_environment would find sockets for all places of this program; takes none away.
 sub are_expected {
     my ($class) = @_;
     my $handover = Peregrine::Handover->from_environment;
@@ -91,14 +92,14 @@ sub take {
     return;
 }
 
-# Other listeners may take them.
+# Gives back descriptors, which other listeners may take then.
 sub give_back {
     my ($self, @descriptors) = @_;
     delete @{ $self->{taken} }{@descriptors};
     return;
 }
 
-# Whether a socket is bound to that address. One of the old program's may have been asked for with port 0.
+# Whether a socket is bound to an address. A socket of the old program's may have been asked for with port 0.
 sub _is_at {
     my ($self, $descriptor, $address) = @_;
     my $bound = getsockname $self->{handles}{$descriptor};
@@ -124,7 +125,7 @@ sub with_port {
     return pack_sockaddr_in6($port, $ip, $scope, $flow);
 }
 
-# Whether a process of the same server has had them before, which makes their files this one's.
+# Whether an older process of this server has had the sockets: then files of Unix sockets are this one's.
 sub is_handover { return $_[0]{handover} ? 1 : 0 }
 
 # Whether the inherited sockets are listened at if no option names a place.
@@ -136,13 +137,15 @@ sub keep {
     return;
 }
 
-# A child that the application forks would keep the port when this process is gone.
+# Closes the sockets in children that the application forks: they would keep the ports when this process is
+# gone.
 sub hide_from_forks {
     Peregrine::hide_from_forks($_, 1) for keys %HANDLES;
     return;
 }
 
-# In a process that serves no others. The kernel gives connections to each socket that is open, wherever.
+# Closes all other sockets in a process that serves only these: the kernel gives connections to each socket
+# that is open in any process.
 sub leave_others {
     my ($class, @sockets) = @_;
     my %kept = map { fileno($_) => 1 } @sockets;

@@ -14,10 +14,10 @@ use Socket qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 
 # Bytes of a text that is sent, and of a line that is read.
 use constant { TEXT_MAX => 16_384, LINE_MAX => 65_536, READ_MAX => 65_536 };
-# Descriptors in one message.
+# Descriptors in one message at most.
 use constant DESCRIPTORS_MAX => 250;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub pair {
@@ -57,7 +57,7 @@ sub use_in_child {
     return $self;
 }
 
-# Descriptors that come to this end are not expected, and would stay open.
+# Closes descriptors that come to this end, where none is expected: they would stay open.
 sub refuse_descriptors {
     my ($self) = @_;
     $self->{refuses} = 1;
@@ -111,8 +111,8 @@ sub read_lines {
     return @lines;
 }
 
-# Descriptors that came with the next `$length` bytes of the input. The kernel gives the bytes behind a
-# message with descriptors another time: so another message's are never taken for those that were lost.
+# Takes the descriptors that came with the next `$length` bytes of the input. The kernel gives bytes behind a
+# message with descriptors separately, so lost descriptors are never mistaken for those of another message.
 sub _take_descriptors {
     my ($self, $length) = @_;
     return if !$self->{descriptors};
@@ -126,7 +126,7 @@ sub _take_descriptors {
     return;
 }
 
-# The kernel closes the descriptors that came with the bytes.
+# Reads bytes. The kernel closes descriptors that came with them.
 sub _bytes_of {
     my ($handle) = @_;
     my $count    = sysread $handle, my $bytes, READ_MAX;
@@ -154,7 +154,8 @@ sub _read {
         }
         $self->{input} .= $bytes;
     }
-  # Only an end that is broken, or means harm, writes such a line, which would keep the loop turning for ever.
+  # Ends the link at a line that is too long: only a broken or hostile peer writes it, and the loop would turn
+  # for ever.
     $self->{ended} = 1 if length $self->{input} > LINE_MAX && index($self->{input}, "\n") < 0;
     return;
 }
@@ -175,7 +176,7 @@ sub wait {
     return select $bits, undef, undef, $seconds;
 }
 
-# Waits for a line that is this word and nothing else; those that come before it are read later.
+# Waits for a line that is this word alone; lines before it are read later.
 sub wait_for {
     my ($self, $word) = @_;
     until ($self->_take_line($word)) {
@@ -186,7 +187,8 @@ sub wait_for {
     return 1;
 }
 
-# Perl forgets where a pattern has matched at the end of a loop that has the match for its condition.
+# Takes a line that is this word alone out of the input. A function of its own, because Perl forgets the place
+# of a match that is a loop's condition at the loop's end.
 sub _take_line {
     my ($self, $word) = @_;
     return 0 if $self->{input} !~ s/^\Q$word\E\n//m;
@@ -197,7 +199,7 @@ sub _take_line {
 
 sub has_ended { return $_[0]{ended} ? 1 : 0 }
 
-# Without this function the link ends with a message whose descriptors find no room.
+# Sets a function for messages whose descriptors find no room. Without it such a message ends the link.
 sub on_no_room {
     my ($self, $code) = @_;
     $self->{on_no_room} = $code;
@@ -225,7 +227,7 @@ sub watch {
     return;
 }
 
-# The other end sees the end, whoever else in this process has a copy of the handle.
+# Ends the link for the other end, even if another process has a copy of the handle.
 sub cut {
     my ($self) = @_;
     shutdown $self->{handle}, 1 if $self->{handle};

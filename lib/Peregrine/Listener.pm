@@ -17,7 +17,7 @@ use Peregrine;
 use Peregrine::File;
 use Peregrine::Inherited;
 
-# How often a port that is free on one family but taken on the other is given up for another one.
+# Ports that are tried, if a port that is free for one family is taken for the other one.
 use constant PORT_ATTEMPTS => 8;
 
 my %OPEN = (tcp => \&_open_tcp, unix => \&_open_unix, inherited => \&_open_inherited);
@@ -40,7 +40,7 @@ sub open_all {
     return @opened;
 }
 
-# As listeners, without a socket and with the port that was asked for; those that cannot be have a `problem`.
+# Listeners without sockets, with the port that was asked for; one that cannot be opened has a `problem`.
 sub plan_all {
     my ($class, $places, %args) = @_;
     my @planned;
@@ -92,7 +92,7 @@ sub _about {
     return { map { $_ => $place->{$_} } qw(host port) };
 }
 
-# The port of a place that has IPv4 addresses: there another place's `::` can only stand for IPv6.
+# The port of a place that has IPv4 addresses: at this port `::` of another place can only stand for IPv6.
 sub _ports_v4 {
     my ($place, $addresses) = @_;
     return if !$place->{port};
@@ -159,14 +159,14 @@ sub _open_on {
     return @listeners;
 }
 
-# Whether further sockets may be opened at the same address.
+# Whether further sockets may be opened at a socket's address.
 sub _is_shared {
     my ($socket) = @_;
     my $value    = getsockopt $socket, SOL_SOCKET, SO_REUSEPORT;
     return $value && unpack 'i', $value;
 }
 
-# Whether processes may have sockets of their own: also after a program that had some.
+# Whether processes may have sockets of their own; also if an old program had some.
 sub is_spread { return $_[0]{again} ? 1 : 0 }
 
 # Opens another socket at the same address, for another process.
@@ -234,7 +234,7 @@ sub _open_unix {
     my $path      = $place->{path};
     my $inherited = _inherited($args, pack_sockaddr_un($path));
     if ($inherited) {
-        # The file of an old program's socket is the old one's until the new one serves.
+        # The file of an old program's socket stays the old program's until the new one serves.
         my %facts = $args->{inherited}->is_handover ? _file_facts($path) : ();
         $facts{later} = delete $facts{file} if %facts;
         return { %{ _described($inherited) }, path => $path, asked => _unix_name($path), %facts };
@@ -257,7 +257,7 @@ sub _open_unix {
     };
 }
 
-# A socket may have been bound by another name than its file has now.
+# The address of a path in hexadecimal digits, as a socket may be bound by another name than its file has now.
 sub _unix_name {
     my ($path) = @_;
     return unpack 'H*', pack_sockaddr_un($path);
@@ -304,7 +304,7 @@ sub _open_inherited {
     die { message => "Cannot listen on $place->{name}: $reason\n", errno => 0, host => $place->{name} };
 }
 
-# ---- Telling --------------------------------------------------------------------------------------
+# ---- Descriptions -------------------------------------------------------------------------------
 
 sub facts {
     my ($self) = @_;

@@ -16,7 +16,7 @@ sub new {
     return bless { places => [] }, $class;
 }
 
-# ---- Where --------------------------------------------------------------------------------------
+# ---- Places --------------------------------------------------------------------------------------
 
 sub choose {
     my ($self, $places, %args) = @_;
@@ -26,8 +26,8 @@ sub choose {
 
 sub places { return @{ $_[0]{places} } }
 
-# The places, and the sockets that whoever started the process has bound already: those are used where a place
-# asks for them; all of them, if nobody said where to listen.
+# The places, and the sockets that the process has inherited. A place may ask for one; all are used if no
+# option says where to listen.
 sub _wanted {
     my ($self) = @_;
     my $inherited = $self->{inherited} //= eval { Peregrine::Inherited->from_environment };
@@ -45,7 +45,7 @@ sub plan {
     return Peregrine::Listener->plan_all($places, inherited => $inherited);
 }
 
-# ---- Open, handed over, closed ------------------------------------------------------------------
+# ---- Opening, handing over, closing --------------------------------------------------------------
 
 sub open {
     my ($self,   %args)      = @_;
@@ -126,7 +126,8 @@ sub hand_over {
     return;
 }
 
-# The engine closes the descriptor that it gets, Perl the one that it has. Returns the listener's number.
+# Gives the engine a copy of the socket, because engine and Perl each close their own. Returns the listener's
+# number.
 sub _hand_over {
     my ($listener, $worker) = @_;
     my $socket     = delete $listener->{socket};
@@ -181,7 +182,7 @@ sub close {
     return $self->_give_back;
 }
 
-# Inherited sockets are there for another start.
+# Gives inherited sockets back for another start.
 sub _give_back {
     my ($self) = @_;
     my $taken = delete $self->{taken} or return;

@@ -24,7 +24,7 @@ use POSIX ();
 # A child that ends within CRASH_S seconds of its start counts as one more crash in a row. After the first
 # crash another child is started at once; after each further one the master waits twice as long as before.
 use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
-# Seconds between two looks at the deadlines of children.
+# Seconds between two looks at the deadlines of children. After LATE_S without a look silence proves nothing.
 use constant { LOOK_S => 0.5, LATE_S => 3 };
 # Seconds in which a child has to end that is still starting when a restart makes its code old.
 use constant SUPERSEDED_S => 3;
@@ -47,7 +47,7 @@ use constant ALONE_S => 0.1;
 # it, or it is no child any more.
 use constant END_S => 1;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -95,10 +95,10 @@ sub _has_template {
     return $self->{phase} eq 'starting' ? $self->_start_missing : $self->_balance;
 }
 
-# The first children are of generation 1, those of each restart that came to its end of the next one.
+# The generation of a child that starts now: 1, and one more for each restart that came to its end.
 sub generation { return 1 + $_[0]{restarts} }
 
-# The reason why the last restart was given up; undef if it was not.
+# The reason why the last restart was given up; undef: it was not given up.
 sub given_up { return $_[0]{given_up} }
 
 # Children that were replaced, for whatever reason.
@@ -137,7 +137,7 @@ sub start {
     return $self->{starting};
 }
 
-# No child serves, and the master starts no other.
+# Ends a start in which no child serves: the master starts no other child.
 sub _cannot_start {
     my ($self, $reason) = @_;
     return if $self->{phase} ne 'starting';
@@ -183,8 +183,8 @@ sub _has_no_template {
     return $self->{templates} && !$self->{templates}->current ? 1 : 0;
 }
 
-# If children have sockets of their own, the first child also serves the sockets of children beyond the new
-# number. It has the sockets that existed when it was started.
+# Whether surplus children may leave. If children have sockets of their own, the first child must serve the
+# sockets of children beyond the new number; it has the sockets that existed when it was started.
 sub _may_be_fewer {
     my ($self) = @_;
     return 1 if !$self->{first_takes_over};
@@ -203,7 +203,7 @@ sub _at {
 
 # ---- Processes ----------------------------------------------------------------------------------
 
-# `$failure`: why the child did not start in whose place this child stands.
+# Starts a child. `$failure`: the reason why another child did not start, in whose place this one stands.
 sub _start_child {
     my ($self, $number, $replaces, $failure) = @_;
     $self->{most} = $number if $number > $self->{most};
@@ -232,7 +232,7 @@ sub _start_child {
         $self->{log}->error($self->_kind . " $number cannot be started: $reason");
         $self->_give_back($child);
         $self->_failed_start($number, $reason);
-        # No process ends from which the master would hear that it has to try again.
+        # No process ends here, by which the master would hear that it has to try again.
         $self->_start_later($number, BACK_OFF_S) if $self->{phase} eq 'running';
         return;
     }
@@ -271,7 +271,7 @@ sub _fork_here {
     return;
 }
 
-# Closes what the master has, and runs the child. Never returns.
+# Closes the links of the master, and runs the child. Never returns.
 sub _become_child {
     my ($self, $child) = @_;
     $child->{link}->use_in_child;
@@ -286,7 +286,8 @@ sub _become_child {
     return;
 }
 
-# The process tells its pid over the link and waits for `go`, so that the master watches it from the start.
+# Has a template fork the child's process, which tells its pid over the link and waits for `go`, so that the
+# master watches it from the start.
 sub _fork_from_template {
     my ($self, $child, $there) = @_;
     my ($facts, @descriptors) = $self->{sends} ? $self->{sends}->($child) : {};
@@ -301,12 +302,13 @@ sub _fork_from_template {
 
 sub _introduced {
     my ($self, $child, $pid) = @_;
-    # A process that has more to say of it means harm: each look is a call of the kernel.
+    # A process that names a pid twice means harm: each look is a call of the kernel.
     return if ($pid // '') !~ /\A[1-9][0-9]*\z/ || $child->{introduced}++;
     return $self->_look_at_introduced($child, $pid, INTRODUCED_LOOKS);
 }
 
-# The process that has forked the new one may not have ended yet.
+# Watches the process that was named. It is no child of the master before the process that has forked it has
+# ended.
 sub _look_at_introduced {
     my ($self, $child, $pid, $looks) = @_;
     return if $child->{pid} || !$self->{children}{ $child->{id} };
@@ -322,8 +324,9 @@ sub _look_at_introduced {
     return $self->_gone($child);
 }
 
-# The code that a template of another user has loaded may name any process. The master, which has the right to
-# kill all of them, takes a child of its own that is of that user, and no other process.
+# Whether a named process may be watched, and killed. The code that a template of another user has loaded may
+# name any process. The master, which may kill all of them, takes only a child of its own that is of that
+# user.
 sub _is_own {
     my ($self, $pid) = @_;
     my $identity = $self->{identity} // Peregrine::Fork::identity_of_children() // return 1;
@@ -340,9 +343,9 @@ sub _watch_process {
     return;
 }
 
-# As a rule the process has ended. A process that a template has forked may have failed to start, or another
-# process may have waited for it; and a process that has run another program with exec hears nothing any more.
-# Then the child is given up here.
+# Handles the end of a child's link. As a rule the process has ended. But a process of a template may have
+# failed to start, or another process may have waited for it; and a process that has run another program with
+# exec hears nothing any more. Then the child is given up.
 sub _link_ended {
     my ($self, $child) = @_;
     return $self->_gone($child) if !$child->{pid};
@@ -373,7 +376,7 @@ sub _gone {
     $self->{templates}->lost_child($child->{template}) if $child->{template};
     return $self->_stopped                             if $self->{phase} eq 'stopping';
     my $state = $child->{state};
-    # During the start other children may be ready before that time is over.
+    # During the start there is no such wait: other children may be ready before it is over.
     return later($self->{loop}, ALONE_S, $self, _died_alone => $child, $status)
         if $state eq 'serving' && $self->{phase} ne 'starting' && _is_like_a_stop($status);
     $self->_not_started($child, $status)      if $state eq 'starting';
@@ -424,8 +427,8 @@ sub _died {
     return;
 }
 
-# A child that has served has not failed to start: the start waits for another one. Children that have failed
-# are tried again once others serve.
+# Starts a child after one that has served and ended during the start: the start waits for it. Children that
+# have failed to start are tried again once others serve.
 sub _start_successor {
     my ($self, $number) = @_;
     return if $number > $self->{wanted} || $self->_waits_for_start($number) || $self->_has_no_template;
@@ -456,7 +459,7 @@ sub _not_started {
     }
     # The first children fail for the same reason, as a rule, which is logged once.
     if (!$self->{told}{$reason}++) { $self->{log}->error($self->_kind . " $number cannot start: $reason") }
-    # A child that was to stand in gets no stand-in itself.
+    # A child that starts in place of a failed one gets no such child itself.
     if ($self->{stands_in} && !defined $child->{failure}) { $self->_start_child($number, undef, $reason) }
     else                                                  { $self->_failed_start($number, $reason) }
     return;
@@ -469,12 +472,13 @@ sub _failed_start {
     my @children = $self->children;
     return if $self->{phase} ne 'starting' || grep { $_->{state} ne 'leaving' } @children;
     return if grep                                 { $self->_waits_for_start($_) } 1 .. $self->{wanted};
-    # A restart has told the children to leave that were about to start: this failure is the first one.
+    # A restart has told children that were about to start to leave: this failure is the first one of the new
+    # code.
     return $self->_start_later($number, BACK_OFF_S) if @children;
     return $self->_cannot_start($reason);
 }
 
-# The next child with this number waits for its start, the longer the more children have failed in a row.
+# Delays the next start of a child with this number, the longer the more children have failed in a row.
 sub _back_off {
     my ($self, $number) = @_;
     my $crashes = $self->{crashes}{$number} // 0;
@@ -502,7 +506,7 @@ sub _waited {
     return;
 }
 
-# ---- What children say ---------------------------------------------------------------------------
+# ---- Messages of children ------------------------------------------------------------------------
 
 my %HEAR = (
     pid     => \&_introduced,
@@ -538,8 +542,9 @@ sub _ready {
     return;
 }
 
-# Requests that come to helpers alone, or to children without helpers, would wait for the others, which may
-# never come to the end of their start. If all of a kind have failed, they are tried again while others serve.
+# Ends the start when a child serves and no kind of children, helpers or others, is only starting: requests
+# for that kind would wait for children that may never come to the end of their start. If all of a kind have
+# failed, they are tried again while others serve.
 sub _look_at_start {
     my ($self) = @_;
     return if $self->{phase} ne 'starting';
@@ -586,8 +591,8 @@ sub replace {
     return;
 }
 
-# The reason why a child is to be replaced; '' if it is not. A child with old code and no reason of its own
-# waits for the end of a canary.
+# The reason why a child is to be replaced, or ''. A child with old code and no reason of its own waits for
+# the end of a canary.
 sub _why {
     my ($self, $child) = @_;
     return '' if $child->{state} ne 'serving' || $self->_is_canary($child);
@@ -607,8 +612,7 @@ sub restart {
     }
     return $restarting if $self->{phase} !~ /\A(?:starting|running)\z/;
     my $renewal = $self->{templates}->renew;
-    # A template that was asked for before and is not ready yet loads again, and this restart waits for it,
-    # too.
+    # A template that is not ready yet loads again, and this restart waits for it, too.
     return $restarting if $self->{renewal} && $self->{renewal} == $renewal;
     $self->{renewal} = $renewal;
     $renewal->on_ready(weakly($self, '_renewed'))->else_done->retain;
@@ -616,7 +620,7 @@ sub restart {
     return $restarting;
 }
 
-# Children that wait for the restart before this one still do.
+# Handles the end of a renewal. If it has failed, children that wait for an earlier restart still do.
 sub _renewed {
     my ($self, $renewal) = @_;
     delete $self->{renewal};
@@ -640,8 +644,9 @@ sub _replace_all {
     return;
 }
 
-# A child that is still starting has read code that is old by now, and may never come to its end. If it serves
-# meanwhile, it leaves like one that is replaced: WebSockets that come to it are closed for another child.
+# Replaces a child that is still starting: it has read code that is old by now, and may never come to its end.
+# If it serves meanwhile, it leaves like one that is replaced: WebSockets that come to it are closed for
+# another child.
 sub _supersede {
     my ($self, $child) = @_;
     $self->_interrupt_start($child);
@@ -667,14 +672,14 @@ sub renew {
 # Seconds that a child has to leave in when the master stops while the child starts.
 sub _start_left { return SUPERSEDED_S }
 
-# A child that still loads code does not read its link, so the stop is told to it by a signal.
+# Tells a child by a signal that it is to stop, because a child that still loads code does not read its link.
 sub _interrupt_start {
     my ($self, $child) = @_;
     kill TERM => $child->{pid} if $child->{state} eq 'starting' && $child->{pid};
     return;
 }
 
-# Children start without waiting again, and failures are logged again.
+# Lets children start without waiting again, and failures be logged again.
 sub _forget_failures {
     my ($self) = @_;
     $self->{loop}->unwatch_time($_) for values %{ $self->{timers} };
@@ -707,8 +712,8 @@ sub _has_old_code {
     return $self->{canary} && $self->{templates} && $self->{templates}->previous ? 1 : 0;
 }
 
-# Replaces one child at a time. The new child serves before the old one leaves. Where places are few, it waits
-# for the end of those that leave.
+# Replaces one child at a time. The new child serves before the old one leaves. If places are few, the new
+# child waits for the end of children that leave.
 sub _replace_next {
     my ($self) = @_;
     return if $self->{canary} && !$self->_has_old_code;
@@ -721,7 +726,7 @@ sub _replace_next {
     return;
 }
 
-# The new child could not start: the old one goes on.
+# Gives up a replacement that could not start: the old child goes on.
 sub _replacement_failed {
     my ($self, $child, $reason) = @_;
     my $number = $child->{number};
@@ -764,7 +769,7 @@ sub _is_canary {
     return $self->{canary} && $self->{canary}->is($child);
 }
 
-# The old child stays meanwhile.
+# Begins to compare a canary with the old code. The old child stays meanwhile.
 sub _begin_canary {
     my ($self, $child, $old) = @_;
     $self->{canary} = Peregrine::Master::Canary->new(
@@ -826,7 +831,7 @@ sub _take_back {
     return $self->_balance;
 }
 
-# Undecided: the old children go on.
+# Ends a canary without a verdict: the old children go on.
 sub _end_canary {
     my ($self, $why) = @_;
     my $name = $self->_name($self->_withdraw_canary);
@@ -835,8 +840,8 @@ sub _end_canary {
     return;
 }
 
-# Children that took the place of others meanwhile have the new code, too. Without a template, code that is
-# loaded now would be the new code again.
+# Takes back a canary, and children with the new code that took the place of others meanwhile. Without a
+# template these stay, because code that is loaded now would be the new code again.
 sub _withdraw_canary {
     my ($self) = @_;
     my $child = (delete $self->{canary})->child;
@@ -895,7 +900,7 @@ sub _end {
     $self->_interrupt_start($_) for $self->children;
     my $seconds = $self->{stop_timeout}->(@message);
     $self->{stop_until} = Peregrine::Deadline::now() + $seconds;
-    # A child that is retiring is told to stop as the others are. A child that starts has no requests to
+    # A child that is retiring is told to stop as all others are. A child that starts has no requests to
     # finish.
     for my $child ($self->children) {
         my $limit = $child->{state} eq 'starting' ? min($seconds, $self->_start_left) : $seconds;
@@ -907,7 +912,7 @@ sub _end {
     return $self->{stopping};
 }
 
-# Another program accepts at the same sockets: children answer once more on each connection.
+# Has children answer once more on each connection, because another program accepts at the same sockets.
 sub retire {
     my ($self) = @_;
     return $self->_end(retire => 'restart');
@@ -955,8 +960,8 @@ sub _look_later {
     return;
 }
 
-# A master that was stopped, or got no processor time, has not read what its children said: silence proves
-# nothing then.
+# Looks at the deadlines of children. Silence proves nothing if the master was stopped, or got no processor
+# time, and has not read its links.
 sub _look {
     my ($self) = @_;
     return if $self->{phase} eq 'over';
@@ -1003,8 +1008,8 @@ sub _check_limits {
 
 sub _rss_option { return 'max_worker_rss' }
 
-# Whether a child has grown beyond the limit. A child that is beyond the limit from its start has not grown:
-# each child would be replaced as soon as it serves.
+# Whether a child has grown beyond the limit. A child that is beyond the limit from its start has not: each
+# child would be replaced as soon as it serves.
 sub _has_grown {
     my ($self, $child, $limit, $now) = @_;
     my $is_new = !$child->{rss_from};
@@ -1020,9 +1025,9 @@ sub _has_grown {
     return 0;
 }
 
-# Memory that a child shares with other processes, with its template above all, does not count. To tell it
-# apart the kernel goes through all pages of the process: it is asked only if the whole process is large
-# enough, and not at each look.
+# Whether memory that no other process shares is beyond the limit; memory shared with a template does not
+# count. To tell them apart the kernel goes through all pages of the process: it is asked only if the whole
+# process is large enough, and at most once in COUNT_S.
 sub _is_beyond {
     my ($child, $limit, $now) = @_;
     return 0
@@ -1054,7 +1059,8 @@ sub _kill {
     return;
 }
 
-# A process that the template has forked may say nothing, and keep its end of the link open.
+# Kills a template that has not forked a child. The child is given up, because a process that the template has
+# forked may say nothing, and keep its end of the link open.
 sub _kill_template_of {
     my ($self, $child) = @_;
     $child->{template}->kill('has not forked a worker');

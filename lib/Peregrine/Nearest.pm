@@ -7,13 +7,14 @@ our $VERSION = '0.003000';
 
 use List::Util qw(min);
 
-# Longer words are no typing errors, and comparing costs the product of the lengths.
+# Characters of a word at most: longer words are no typing errors, and comparing costs the product of the
+# lengths.
 use constant LENGTH_MAX => 64;
 
-# With more candidates than this, none is likely to be meant.
+# Candidates that are shown at most: if there are more, none is likely to be meant.
 use constant SHOWN_MAX => 3;
 
-# Parts of names that are shorter than this say nothing.
+# Characters of a part of a name at least: shorter parts say nothing.
 use constant PART_MIN => 4;
 
 # Characters from which on two may be wrong.
@@ -40,15 +41,15 @@ sub names {
     return;
 }
 
-# Case, leading dashes, and dash or underscore make no difference.
+# A word without case and leading dashes, and with dashes for underscores, which make no difference.
 sub _plain {
     my ($word) = @_;
     $word =~ s/\A-+//;
     return lc $word =~ tr/_/-/r;
 }
 
-# The words with the fewest differences, if those are few for the word's length. A short word with another
-# first letter is another word.
+# The words with the fewest differences, if they are few for the word's length. A short word with another
+# first letter does not count.
 sub _mistyped {
     my ($wanted, @candidates) = @_;
     my $limit = length $wanted < LONG_MIN ? 1 : 2;
@@ -69,7 +70,7 @@ sub _extended {
     return grep { $_->[1] =~ /\A\Q$wanted\E|[-.]\Q$wanted\E(?![^-.])/ } @candidates;
 }
 
-# The longest that the word has as whole parts: "keepalive-timeout".
+# The longest candidates that are whole parts of the word: "keepalive-timeout".
 sub _contained {
     my ($wanted, @candidates) = @_;
     my @found = sort { length $b->[1] <=> length $a->[1] }
@@ -77,7 +78,7 @@ sub _contained {
     return grep { length $_->[1] == length $found[0][1] } @found;
 }
 
-# How many insertions, deletions, replacements and exchanges of neighbours make one word of the other.
+# Counts the insertions, deletions, replacements and exchanges of neighbours that make one word of the other.
 sub _distance {
     my ($from, $to) = @_;
     my @from = split //, $from;

@@ -37,13 +37,13 @@ my %KINDS = (
 );
 my %AS = (text => 0, binary => 1, events => 2);
 
-# Seconds between looks at what waits for an answer.
+# Seconds between looks at requests that wait for an answer.
 use constant TICK_S => 1;
 
 # Seconds until the next attempt to join a hub, the first and the longest.
 use constant { AGAIN_S => 0.02, AGAIN_MAX_S => 1 };
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP                        { return 1 }
 sub Peregrine::NodeHandle::CLONE_SKIP { return 1 }
 
@@ -71,7 +71,7 @@ sub handle { return $_[0]{handle} }
 
 # ---- The connection -----------------------------------------------------------------------------
 
-# The hub, or the next one, finds our end of a new connection in the join socket.
+# Sends one end of a new connection through the join socket, where the hub finds it, or the next hub.
 sub _join {
     my ($self) = @_;
     delete $self->{timer};
@@ -89,7 +89,7 @@ sub _join {
     return;
 }
 
-# A number that is free must not be hidden from forks: other files get it.
+# Closes a socket. Its number must not stay hidden from forks, because other files get that number.
 sub _close {
     my ($socket) = @_;
     Peregrine::hide_from_forks(fileno $socket, 0);
@@ -104,7 +104,7 @@ sub _join_later {
     return;
 }
 
-# The watches go before the socket is closed.
+# Leaves the hub. Watches are removed before the socket is closed.
 sub _leave {
     my ($self) = @_;
     my $socket = delete $self->{socket} or return;
@@ -123,7 +123,7 @@ sub _watch_writing {
     return;
 }
 
-# Something has come, there is room again, or time has passed.
+# Called when bytes have come, when there is room to send again, and when time has passed.
 sub _poll {
     my ($self) = @_;
     return if $self->{pid} != $$;
@@ -132,7 +132,7 @@ sub _poll {
     return if $self->{is_over};
     if ($flags & CONNECTED) {
         $self->{again} = AGAIN_S;
-        # An application that was told may have published more since.
+        # An application that was told may have published more meanwhile.
         $self->_watch_writing($self->{socket}, $self->{handle}->is_behind);
     }
     elsif ($self->{socket}) {
@@ -169,7 +169,8 @@ sub _tell_events {
     return;
 }
 
-# A Future gets its answer: a result of the hub, and a position if the request was about a topic with history.
+# Settles a Future by its answer: a result of the hub, and a position if the request was about a topic with
+# history.
 sub answered {
     my ($future, $result, $position, @told) = @_;
     return                          if $future->is_ready;
@@ -211,7 +212,8 @@ my %FAILURES = (
     FORBIDDEN()   => [qw(Forbidden topics)],
 );
 
-# A message for a channel that has ended is no failure, because channels promise at most once; but it is told.
+# A message for a channel that has ended is no failure, because channels promise at most once; but the result
+# tells it.
 sub _settle {
     my ($future, $result, $subject) = @_;
     return $future->done($result == GONE ? 0 : 1) if $result <= GONE;
@@ -219,7 +221,8 @@ sub _settle {
     return $future->fail($name, $category, $category =~ /\A(?:channel|topics)\z/ ? $subject // () : ());
 }
 
-# A Future: `kind` is one of %KINDS. It is done with 1, or with 0 if there is no such channel any more.
+# Makes a request to the hub; `kind` is one of %KINDS. Its Future is done with 1, or with 0 if the channel
+# does not exist any more.
 sub ask {
     my ($self, $kind, %what) = @_;
     my $number = $self->{handle}->request(
@@ -243,7 +246,7 @@ sub present {
     });
 }
 
-# The Future of a request.
+# A new Future for a request that was made under this number.
 sub _asked {
     my ($self, $number, $name) = @_;
     my $future = $self->{loop}->new_future;
@@ -257,11 +260,11 @@ sub _asked {
     return $future;
 }
 
-# A mailbox reads a topic with history. The Future is done with the position where it begins.
+# Lets a mailbox read a topic with history. The Future is done with the position where it begins.
 sub follow {
     my ($self, $mailbox, $name, %how) = @_;
     my $number = $self->{handle}->follow($mailbox, $name, $AS{ $how{as} }, $how{cuts} ? 1 : 0, $how{since});
-    # A topic that is read here already has answered.
+    # A topic that is already read here answers at once.
     $self->{soon} //= $self->{loop}->later(weakly($self, '_poll_soon'));
     return $self->_asked($number, $name);
 }
@@ -285,7 +288,7 @@ sub unsubscribe {
     return;
 }
 
-# ---- Mailboxes of Perl's ------------------------------------------------------------------------
+# ---- Mailboxes of Perl code ----------------------------------------------------------------------
 
 # `code` is called when there is mail, after `take` has found none.
 sub open_mailbox {

@@ -9,9 +9,9 @@ use Peregrine::Deadline;
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX MSG_DONTWAIT SOCK_DGRAM pack_sockaddr_un);
 
-# systemd forgives a message that is late by half its patience.
+# Signs of life in the time after which systemd gives up: so one may be late by half of it.
 use constant PINGS => 2;
-# A longer path cannot be asked for.
+# Bytes of a socket's path at most.
 use constant PATH_LENGTH_MAX => 107;
 
 # The environment's values, kept for a process that serves more than once.
@@ -35,7 +35,7 @@ sub from_environment {
         $class;
 }
 
-# Seconds between two signs of life; undef: systemd waits for none.
+# Seconds between two signs of life; undef: systemd expects none.
 sub _watchdog {
     my ($usec, $pid) = @_;
     return if !defined $usec || $usec !~ /\A[1-9][0-9]{0,17}\z/;
@@ -65,7 +65,7 @@ sub ready {
     return $self->say(READY => 1, MAINPID => $$, STATUS => $status);
 }
 
-# The time is for Type=notify-reload: by it systemd knows which READY is meant.
+# Tells systemd of a reload. By the time a service of Type=notify-reload knows which READY belongs to it.
 sub reloading {
     my ($self) = @_;
     my $now = Peregrine::Deadline::now();

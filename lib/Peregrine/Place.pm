@@ -11,7 +11,7 @@ use Peregrine;
 use Peregrine::Nearest;
 
 use constant {
-    PATH_LENGTH_MAX => 107,      # of the kernel's 108 bytes one is for a NUL
+    PATH_LENGTH_MAX => 107,      # 108 in the kernel, one for a NUL
     PORT_MAX        => 65_535,
     ALLOWED         => 'HOST:PORT, :PORT, /path, ./path, unix:path or fd:NUMBER, perhaps with settings,'
         . ' or a hash reference',
@@ -22,7 +22,7 @@ my @SOCKET_KEYS = qw(socket_mode socket_owner socket_group);
 my %KEYS        = (tcp => [qw(host port)], unix => [ 'socket', @SOCKET_KEYS ], inherited => ['fd']);
 my @COMMON_KEYS = qw(ssl proxy_protocol);
 
-# Settings behind an address: key, and what the word means.
+# Settings behind an address: key, and the effect on the place.
 my %SETTINGS = (
     plain  => sub { $_[0]{ssl}            = 0 },
     direct => sub { $_[0]{proxy_protocol} = [] },
@@ -230,8 +230,8 @@ sub _inherited {
 
 # ---- Values -----------------------------------------------------------------------------------------
 
-# Permission bits: '0660', or the number that Perl makes of 0660. A word without the 0, '440', could be
-# meant in either way.
+# Permission bits: '0660', or the number that Perl makes of 0660. A word without the 0, such as '440', could
+# be octal or decimal.
 sub mode_bits {
     my ($value) = @_;
     my $bits    = _is_integer($value) ? $value : ($value // '') =~ /\A0[0-7]{1,4}\z/ ? oct $value : -1;
@@ -244,13 +244,13 @@ sub mode {
         // die "socket_mode must be an octal mode from 0000 to 0777, not '" . ($value // 'undef') . "'\n";
 }
 
-# Whether a word is an integer, and does not just look like one.
+# Whether a value is an integer of Perl, and not a text that looks like one.
 sub _is_integer {
     my ($value) = @_;
     return B::svref_2object(\$value)->FLAGS & B::SVf_IOK;
 }
 
-# Networks as the engine reads them: a list as one string; undef if nothing is said about them.
+# Networks for the engine: a list as one string; undef if no networks are given.
 sub networks {
     my ($value) = @_;
     return ref $value ? join ',', @$value : $value || undef;

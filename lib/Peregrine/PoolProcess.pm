@@ -16,8 +16,8 @@ use POSIX        ();
 use Scalar::Util qw(blessed);
 use Time::HiRes  ();
 
-# The state of a process in its word of shared memory: the process waits for a call, or is at a call that may
-# take as long as it likes. Other values are the time in milliseconds when the call has to be over.
+# The word in shared memory with the state of a process: it waits for a call, is at a call without a time
+# limit, or the time in milliseconds at which its call has to be over.
 use constant { IDLE => 1, FOREVER => 1 << 62 };
 
 # Counters in memory that all processes share, in its order: calls by their outcome, and the microseconds that
@@ -25,7 +25,7 @@ use constant { IDLE => 1, FOREVER => 1 << 62 };
 use constant COUNTS => qw(done died timeout lost refused busy);
 use constant { DONE => 0, DIED => 1, TIMEOUT => 2, LOST => 3, REFUSED => 4, BUSY => 5 };
 
-# A call in the pool's socket: the time in milliseconds when it has to be over, 0: never; and its values,
+# A call in the pool's socket: the time in milliseconds at which it has to be over, 0: never; and its values,
 # unless they are longer than SHORT_BYTES and come over the line. All calls have the same number of bytes, as
 # the kernel tells how many bytes wait. A shorter message would take as much of its memory.
 use constant CALL_BYTES  => 192;
@@ -35,10 +35,10 @@ use constant CALL        => 'Q n/a* @' . CALL_BYTES;
 # Bytes that are read at a time, and that are sent together with a descriptor.
 use constant { READ_MAX => 65_536, SEND_MAX => 16_384 };
 
-# Seconds between two looks at what the master says, while calls leave no pause.
+# Seconds between two looks at the master's messages, while calls leave no pause.
 use constant LOOK_S => 0.5;
 
-# See Peregrine::Template.
+# Signals that are the master's, see Peregrine::Template.
 use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU PIPE);
 
 sub new {
@@ -53,7 +53,7 @@ sub new {
     }, $class;
 }
 
-# Returns the exit status of the process. Until the state is made TERM ends the process.
+# Runs the process; returns its exit status. TERM ends the process until the state is made.
 sub run {
     my ($self) = @_;
     Peregrine::Fork::disregard(grep { $_ ne 'TERM' } MASTERS);
@@ -84,9 +84,10 @@ sub _note_failure {
     return;
 }
 
-# Makes calls until the process is told to leave, and returns how. What the master has said is read before the
-# next call. The master adds to `notice` and then reads the word; the process writes the word and then reads
-# `notice`. So a process that misses the notice is seen idle, and the master waits until it has heard.
+# Makes calls until the process is told to leave, and returns how it is to leave. Messages of the master are
+# read before the next call. The master adds to `notice` and then reads the word; the process writes the word
+# and then reads `notice`. So a process that misses the notice is seen idle, and the master waits until it has
+# heard.
 sub _serve {
     my ($self) = @_;
     my ($looked, $pauses, $noticed) = (0, 1, 0);
@@ -105,15 +106,16 @@ sub _serve {
     return;
 }
 
-# The master lets only the process go that has the highest number. Each one repeats that it is idle, so that
-# it goes soon once those after it have gone.
+# Tells the master that this process is idle, again and again: only the process with the highest number may
+# go, and this one may soon have it.
 sub _tell_of_idleness {
     my ($self) = @_;
     return if Peregrine::Deadline::now() - $self->{ended} < $self->{idle_timeout};
     return $self->{link}->say('idle');
 }
 
-# If all processes are at calls, the next call would have to wait: the master starts another process.
+# Tells the master if all processes are at calls: the next call would have to wait, so it starts another
+# process.
 sub _tell_if_none_is_idle {
     my ($self) = @_;
     my $words  = $self->{words};
@@ -128,7 +130,7 @@ sub message {
     return pack CALL, $until, length $bytes > SHORT_BYTES ? '' : $bytes;
 }
 
-# `stop`, `retire`, or nothing.
+# The master's word: `stop`, `retire`, or nothing.
 sub _told {
     my ($self) = @_;
     my $link = $self->{link};
@@ -140,14 +142,14 @@ sub _told {
     return $link->has_ended ? 'stop' : undef;
 }
 
-# Calls that wait when the server stops come from nobody who waits for an answer.
+# Drops calls that wait when the server stops: no caller waits for an answer.
 sub _drain {
     my ($self) = @_;
     1 while $self->_take(0);
     return;
 }
 
-# False: no call has come.
+# Makes a call that has come. False: none has come.
 sub _take {
     my ($self,  $waits) = @_;
     my ($words, $place) = @{$self}{qw(words place)};
@@ -168,8 +170,8 @@ sub _take {
     return 1;
 }
 
-# No call has come, or one whose descriptor had no room here. A process that gets no calls, or none that it
-# can answer, would look idle, and be given all of them.
+# Dies if the process cannot get calls: no call has come, or one whose descriptor had no room here. Such a
+# process would look idle, and be given all calls.
 sub _look_at_socket {
     my ($self, $bytes) = @_;
     my $why = $!;
@@ -194,7 +196,7 @@ sub _make {
     return _send($end, _encoded($name, $outcome));
 }
 
-# Undef: the caller has ended, or is no caller.
+# Reads the values of a call; undef: the caller has ended, or is none.
 sub _read {
     my ($self,  $end)    = @_;
     my ($input, $length) = ('', 4);
@@ -208,7 +210,7 @@ sub _read {
     return Peregrine::decode_values(substr $input, 4);
 }
 
-# A caller that does not wait any more has closed its end.
+# Whether a caller has closed its end, because it does not wait any more.
 sub _has_gone {
     my ($end)   = @_;
     my ($bytes) = Peregrine::receive_descriptors($end, 1);
@@ -226,13 +228,14 @@ sub _outcome {
     my $own     = Time::HiRes::getitimer(Time::HiRes::ITIMER_REAL());    # of the pool's `init`
     my $is_done = $self->_runs_through(sub { $result = $handler->($self->{state}, @args) });
     my $died    = $@;
-    # The signal would end the process, in the midst of another call perhaps.
+    # The alarm would end the process, perhaps in another call.
     $self->{log}->warn("the call of '$name' has left an alarm behind, which is taken back")
         if !$own && alarm 0;
     return $is_done ? [ done => $result ] : [ HandlerDied => _reason($died) ];
 }
 
-# Calls code of the pool, from which a process may come back that it has forked. False with `$@`: it has died.
+# Calls code of the pool. False with `$@`: it has died. A process that the code has forked may return here,
+# and is ended.
 sub _runs_through {
     my ($self, $code) = @_;
     my $is_done = Peregrine::Fork::runs_through($code);
@@ -240,7 +243,8 @@ sub _runs_through {
     return $is_done;
 }
 
-# A process that the pool's code has forked, and that was to end there. Calls and state are its parent's.
+# Ends a process that the pool's code has forked, and that should have ended there. Calls and state are its
+# parent's.
 sub _end_copy {
     my ($self, $died) = @_;
     Peregrine::Process->end_child($self->{log},
@@ -248,7 +252,7 @@ sub _end_copy {
     return;
 }
 
-# Plain data that a handler died of are the caller's; an object is its text.
+# The error of a handler for its caller: plain data as they are, an object as its text.
 sub _reason {
     my ($error) = @_;
     return $error if ref $error && !blessed $error && defined Peregrine::encode_values([$error]);
@@ -264,10 +268,10 @@ sub _encoded {
     return scalar Peregrine::encode_values([ NotSerializable => "the result of '$name': $why" ]);
 }
 
-# The caller gets its own end back with the last bytes, for the next call: if this process ends before, the
-# caller sees the end. It comes with the first of those bytes: so a long answer, of which the caller may read
-# a part, ends with a single byte. Where the kernel lets no further descriptor be on its way, the answer ends
-# with the line.
+# Sends an answer. The caller gets its own end back with the last bytes, for the next call: if this process
+# ends before, the caller sees the end of the stream. The descriptor comes with the first byte of a write: so
+# a long answer, of which the caller may read a part, ends with a single byte. If the kernel allows no further
+# descriptor on its way, the end of the answer is the end of the line.
 sub _send {
     my ($end, $bytes) = @_;
     my $at = length($bytes) > SEND_MAX ? length($bytes) - 1 : 0;
@@ -281,7 +285,7 @@ sub _send {
     return;
 }
 
-# The bytes `$at` to `$until`. False: the caller has gone.
+# Writes the bytes `$at` to `$until`. False: the caller has gone.
 sub _write {
     my ($end, undef, $at, $until) = @_;
     while ($at < $until) {

@@ -17,11 +17,11 @@ use POSIX        ();
 use Scalar::Util qw(blessed refaddr weaken);
 
 # IO::Async::Loop ignores SIGPIPE when it is loaded. Programs that an application starts would inherit that,
-# and `yes | head -1` would never end; a handler they do not inherit.
+# and `yes | head -1` would never end; They do not inherit a handler.
 $SIG{PIPE} = sub { }
     if ($SIG{PIPE} // '') eq 'IGNORE';
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -34,7 +34,7 @@ sub new {
 # ---- The loop -----------------------------------------------------------------------------------
 
 sub prefer_own_loop {
-    # Ours is made of the loop for epoll, which only Linux has.
+    # The server's own loop is a subclass of the loop for epoll, which only Linux has.
     return if grep { !Peregrine::Optional::load("IO::Async::Loop::$_") } qw(Epoll Peregrine);
     $IO::Async::Loop::LOOP //= 'Peregrine';
     return;
@@ -144,10 +144,9 @@ sub attach_signals {
     return;
 }
 
-# IO::Async's loops go through signals, and through what is attached to each, in place: in the callback of
-# one, detaching would hide the next one's from them, or end IO::Async::Loop::Epoll with "Use of freed
-# value in iteration". So it waits for the end of the loop's turn, unless this is none or certainly no
-# signal's callback.
+# Detaches from signals at the end of the loop's turn, or at once if the loop does not run: its loops over
+# signals, and over functions attached to each, iterate in place. Detaching in a signal's callback would hide
+# the next one's from them, or end IO::Async::Loop::Epoll with "Use of freed value in iteration".
 sub detach_signals {
     my ($self, $at_once) = @_;
     my $loop    = $self->{loop} or return;
@@ -158,7 +157,7 @@ sub detach_signals {
     return;
 }
 
-# IO::Async::Loop::Epoll blocks the signals that it watches, but while it waits for something to do.
+# Lets in signals that IO::Async::Loop::Epoll blocks except while it waits.
 sub let_signals_in {
     my ($class, $loop) = @_;
     return if !$loop->isa('IO::Async::Loop::Epoll');
@@ -172,8 +171,8 @@ sub _is_copy {
     return $self->{pid} != $$;
 }
 
-# A forked child that runs the loop is ended by a signal as if it had no server; nothing is
-# done to its parent's.
+# Handles a signal. A forked child that runs the loop ends by it as if it had no server; its parent's server
+# is left alone.
 sub _on_signal {
     my ($self, $name) = @_;
     my $handler = $self->{on}{$name};
@@ -186,7 +185,7 @@ sub _on_signal {
     return;
 }
 
-# HUP is what systemd reloads a service with, and it wants to know how long that takes.
+# Calls the handler of a signal. systemd reloads a service by HUP, and is told when that begins and ends.
 sub _handle {
     my ($self, $name, $handler) = @_;
     my $service = $name eq 'HUP' ? $self->{service} : undef;
@@ -221,13 +220,13 @@ sub hand_over {
     return;
 }
 
-# By address, weak: the objects whose servers were told to stop and have not stopped yet. No field hash: in a
+# Objects by address, weak, whose servers were told to stop and have not stopped yet. No field hash: in a
 # clone, which has no copy of the loop, Hash::Util::FieldHash ends the process with SIGSEGV.
 my %STOPPING;
 
-# A signal stops all servers of a loop, which goes on until the last one has stopped. The first signal to a
-# child whose master has told it to stop is no second one: service managers may send TERM to all processes,
-# and the master does so to what starts.
+# Stops all servers of a loop, which goes on until the last one has stopped. The first signal to a child whose
+# master has told it to stop counts as no second one: service managers may send TERM to all processes, and the
+# master does so to children that start.
 sub _stop {
     my ($self, $name) = @_;
     Peregrine::heard_stops();
@@ -262,7 +261,7 @@ sub _is_stopping {
 
 # ---- Processes that the application forks -------------------------------------------------------
 
-# `reopens`: functions that open logs anew. The process has got the descriptor of the new one.
+# Opens logs anew by the functions `reopens`. The process has got the descriptor of the new log.
 sub take_logs {
     my ($class, $reopens, @descriptor) = @_;
     $_->(@descriptor) for @$reopens;
@@ -278,7 +277,7 @@ sub end_child {
     POSIX::_exit(length $exception ? 1 : 0);
 }
 
-# Calls code that may fork a process which comes back from it: the copy ends. `$what` names the code.
+# Runs code, once: a process that the code forks, and that returns from it, is ended. `$what` names the code.
 sub load_once {
     my ($class, $log, $what, $load) = @_;
     my $process = $$;

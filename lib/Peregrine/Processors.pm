@@ -8,7 +8,7 @@ our $VERSION = '0.003000';
 use Peregrine::File;
 use POSIX ();
 
-# sysconf(_SC_NPROCESSORS_ONLN), which POSIX has no name for.
+# The numbers of sysconf(_SC_NPROCESSORS_ONLN), for which POSIX has no name.
 my %ONLINE = (linux => 84, freebsd => 58, darwin => 58, openbsd => 503, netbsd => 1002);
 
 sub count {
@@ -34,7 +34,7 @@ sub _online {
     return POSIX::sysconf($name) // 0;
 }
 
-# The processors' time that a control group may have, as a number of them. 0: no limit.
+# The processors' time that a control group may use, as a number of processors. 0: no limit.
 sub _quota {
     my ($path) = (Peregrine::File::text('/proc/self/cgroup') // '') =~ /^0::(\S+)/m or return 0;
     my $least = 0;

@@ -55,14 +55,14 @@ sub _new {
     return bless { patience => PATIENCE_S, %args, number => 0 }, $class;
 }
 
-# For Peregrine::Server::Hub.
+# Sets the socket of this process; called by Peregrine::Server::Hub.
 sub _serve {
     my ($join) = @_;
     $own = $join;
     return;
 }
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # ---- Calls --------------------------------------------------------------------------------------
@@ -112,20 +112,20 @@ sub _check_name {
     die "InvalidTopicName\n";
 }
 
-# Epoch, offset and check.
+# The text of a position, from epoch, offset and check.
 sub _position {
     my ($extra) = @_;
     return sprintf '%012x.%d.%012x', unpack 'Q< Q< Q<', $extra;
 }
 
-# The `extra` of the answer. Dies with the name of a failure.
+# Makes a request; returns the `extra` of its answer. Dies with the name of a failure.
 sub _ask {
     my ($self, $kind, $name, $payload) = @_;
     die "MessageTooLarge\n" if length $payload > MESSAGE_BYTES;
     my $until = Peregrine::Deadline::now() + $self->{patience};
     $self->_connect($until);
     my $number = $self->{number} = $self->{number} % 0xFFFF_FFFF + 1;
-    # A frame that is cut short is none.
+    # The hub does not handle a frame that is cut short.
     my $went = $self->_send(_frame($kind, $number, name => $name, payload => $payload), $until);
     $self->_fail('Unavailable') if !$went;
     while (my ($got, $code, $answered, $extra) = $self->_receive($until)) {
@@ -144,7 +144,7 @@ sub _fail {
 
 # ---- The connection -----------------------------------------------------------------------------
 
-# A connection of another process, or one whose hub has gone, makes way for a new one.
+# Connects to the hub, unless there is a connection of this process whose hub has not gone.
 sub _connect {
     my ($self, $until) = @_;
     delete $self->{handle} if $self->{handle} && ($self->{pid} != $$ || $self->_has_ended);
@@ -167,7 +167,7 @@ sub _open {
     return Peregrine::send_descriptors(fileno $self->{join}, 'j', fileno $there) ? $here : undef;
 }
 
-# Where as many connections wait as the hub's queue takes, the kernel waits for room.
+# Connects to a path. If the hub's queue is full of connections, the kernel waits for room.
 sub _open_path {
     my ($path, $until) = @_;
     my $address = eval { pack_sockaddr_un($path) } or return;    # Expected: a path that is too long.

@@ -29,16 +29,16 @@ use Peregrine::Server::Takeover;
 use Peregrine::Server::Tracing;
 use Scalar::Util qw(weaken);
 
-# Seconds in which an application that works at a request lets the loop hear of a signal.
+# Seconds in which the loop has to hear of a signal while an application is at a request.
 use constant HEAR_S => 2;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # ---- Options ------------------------------------------------------------------------------------
 
-# `configuration`: a Peregrine::Server::Configuration that its maker has checked. `load_app`: see
-# load_app_in_workers. `mounts`: what is known of several applications before they are loaded.
+# `configuration`: a checked Peregrine::Server::Configuration. `load_app`: see load_app_in_workers. `mounts`:
+# facts about several applications before they are loaded.
 sub _init {
     my ($self, $params) = @_;
     $self->SUPER::_init($params);
@@ -101,7 +101,7 @@ sub _configure_by {
     return;
 }
 
-# IO::Async::Notifier calls it with keys that it does not know.
+# Refuses keys that IO::Async::Notifier does not know.
 sub configure_unknown {
     my ($self, %params) = @_;
     my @unknown = map { $_ . Peregrine::Nearest::hint($_, PAGI::Server::Options::names()) } sort keys %params;
@@ -160,7 +160,7 @@ sub keep_pid_file {
     return $self;
 }
 
-# ---- The part that serves, or has others serve --------------------------------------------------
+# ---- The part that serves requests ---------------------------------------------------------------
 
 sub _placement {
     my ($self) = @_;
@@ -169,7 +169,7 @@ sub _placement {
 
 sub has_workers { return $_[0]->_placement->has_workers }
 
-# Before the loop is made: dies if the application cannot be cloned.
+# Dies if the application cannot be cloned; called before the loop is made.
 sub check_clones {
     my ($self) = @_;
     return if !$self->_placement->has_clones;
@@ -178,7 +178,8 @@ sub check_clones {
     return;
 }
 
-# Dies if the engine has no room for all interpreters, or cannot hold responses that are to be held.
+# Dies if the engine has no room for all interpreters, or no responses can be held for topics though options
+# ask for it.
 sub checked_placement {
     my ($self) = @_;
     my $placement = $self->_placement;
@@ -274,7 +275,7 @@ sub listen {
     return $starting->on_fail(sub { delete $self->{starting}; $self->ended if !$part->stopping });
 }
 
-# The part says that it serves. `beside`: other Peregrine::Listeners that it has.
+# Called by the part when it serves. `beside`: further Peregrine::Listeners of the part.
 sub serves {
     my ($self, @beside) = @_;
     my @listeners = $self->{listeners}->all;
@@ -331,7 +332,7 @@ sub own_loop {
 
 # ---- Stop ---------------------------------------------------------------------------------------
 
-# Each part has these.
+# Methods to stop, which each part has.
 sub shutdown {
     my ($self) = @_;
     $self->_croak_if_foreign;
@@ -350,14 +351,14 @@ sub _tell_part {
     return scalar $part->$method(@args);
 }
 
-# Handles by name that a new program gets.
+# Handles by name for a new program.
 sub for_handover {
     my ($self) = @_;
     my $trace = $self->{tracing} && $self->{tracing}->handle;
     return { $trace ? (trace => $trace) : () };
 }
 
-# Handles by name that a new program alone gets.
+# Handles by name that only a new program gets, and no other child.
 sub kept_for_handover {
     my ($self) = @_;
     return $self->{certificates} ? $self->{certificates}->for_handover : ();
@@ -369,20 +370,20 @@ sub end_handover {
     return;
 }
 
-# A new program serves.
+# Leaves, because a new program serves.
 sub leave {
     my ($self) = @_;
     return $self->{part}->end('retire');
 }
 
-# The part is about to close what it has open; it has come to its end.
+# Called by the part when it is about to close everything, at its end.
 sub closes {
     my ($self, $at_once) = @_;
     $self->{process}->detach_signals($at_once) if $self->{process};
     return;
 }
 
-# Servers that order no certificates load nothing of this.
+# A function of its own, because servers that order no certificates do not load these modules.
 sub _certificate_table {
     my ($orders) = @_;
     require Peregrine::Server::CertificateTable;
@@ -390,7 +391,7 @@ sub _certificate_table {
     return Peregrine::Server::CertificateTable->new(Peregrine::Server::Certificates::parse($orders));
 }
 
-# While there are the rights to read their keys.
+# Begins to order certificates, while the process may still read the keys.
 sub _begin_certificates {
     my ($self, %owner) = @_;
     my $options = $self->options;
@@ -409,7 +410,7 @@ sub _begin_certificates {
     return;
 }
 
-# The program before has ordered certificates: its process ends with its last link.
+# Closes the link to a process of the old program that orders certificates: it ends with its last link.
 sub _leave_certificates {
     my $before     = Peregrine::Handover->from_environment or return;
     my $descriptor = $before->take('certificates') // return;
@@ -417,7 +418,7 @@ sub _leave_certificates {
     return;
 }
 
-# Before the start the engine's process, which has copies, is not there yet.
+# Takes over new certificates. Before the start no process of the engine exists, which would need copies.
 sub _take_certificates {
     my ($self, $names, @descriptors) = @_;
     my ($log,  $tls,   $part)        = ($self->{log}, $self->{configuration}->tls, $self->{part});
@@ -509,7 +510,8 @@ sub _limit_in_force {
 
 # ---- Signals ------------------------------------------------------------------------------------
 
-# Signals beside those that stop the server: what a server with workers does, and why others do nothing.
+# Signals beside those that stop the server: the action of a server with workers, and the reason why other
+# servers do nothing.
 my %SIGNALS = (
     HUP => [
         sub { return $_[0]->restart },

@@ -10,7 +10,7 @@ use Peregrine;
 # Workers that may run at the same time, old and new ones.
 use constant MOST => 4096;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -20,7 +20,7 @@ sub new {
 
 sub words { return $_[0]{words} }
 
-# The lowest number that is free, so that workers read few places of others.
+# The lowest free number, so that workers read few places of others.
 sub claim {
     my ($self) = @_;
     my $number = shift @{ $self->{free} } // return;
@@ -29,7 +29,7 @@ sub claim {
     return $number;
 }
 
-# In a process that neither has a place nor reads those of others.
+# Unmaps the memory in a process that neither has a place nor reads those of others.
 sub leave {
     my ($self) = @_;
     return $self->{words}->leave;

@@ -14,13 +14,13 @@ use constant MOST => 2048;
 use constant { TIMES => 16, WIDTH => 5 + 2 * 16 };
 my @COUNTS = qw(asked answered failed unanswered ended);
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# Behind the places of interpreters: how often figures began and ended to move, and those of interpreters that
-# have gone.
+# Words behind the places of interpreters: how often figures began and ended to move, and the figures of
+# interpreters that have gone.
 use constant GONE => 1;
-# Looks that a reader takes while figures move.
+# Times that a reader reads at most, while figures move.
 use constant LOOKS_MAX => 100;
 
 # `most`: interpreters that may run at the same time.
@@ -50,7 +50,7 @@ sub release {
     return;
 }
 
-# In a process that neither counts nor reads.
+# Unmaps the memory in a process that neither counts nor reads.
 sub leave {
     my ($self) = @_;
     return $self->{words}->leave;
@@ -96,7 +96,7 @@ sub nothing {
     return { (map { $_ => 0 } @COUNTS), map { $_ => [ (0) x TIMES ] } qw(times lengths) };
 }
 
-# `sign`: 1 or -1.
+# Adds figures to a sum. `sign`: 1 or -1.
 sub add {
     my ($sum, $figures, $sign) = @_;
     $sum->{$_} += $sign * $figures->{$_} for @COUNTS;

@@ -77,7 +77,8 @@ sub _gone {
     return;
 }
 
-# `facts`: words and numbers by name. The new process is at the other end of `link`, and has `descriptors`.
+# Has the template fork a process. `facts`: words and numbers by name; the process gets the other end of
+# `link`, and `descriptors`.
 sub fork_child {
     my ($self, $facts, $link, @descriptors) = @_;
     my $text = join ' ', map { "$_=$facts->{$_}" } grep { defined $facts->{$_} } sort keys %$facts;
@@ -93,14 +94,14 @@ sub lost_child {
     return;
 }
 
-# Any other word is for `on_word`.
+# Sends a message to the template, where `on_word` gets it.
 sub tell {
     my ($self, @message) = @_;
     $self->{link}->say(@message);
     return;
 }
 
-# A template that is loading does not read its link.
+# Tells a template to leave. One that is loading does not read its link, and is killed.
 sub leave {
     my ($self, $seconds) = @_;
     return if $self->{state} eq 'gone';
@@ -120,8 +121,8 @@ sub kill {
 
 # ---- In the template ----------------------------------------------------------------------------
 
-# A terminal's signals, and those that are meant for the server, are the master's. What is run has them as
-# usual.
+# Signals of a terminal, and those that are meant for the server, which only the master handles. Processes
+# that the template forks handle them as usual.
 use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU);
 
 sub _live {
@@ -174,7 +175,8 @@ sub _serve {
     return;
 }
 
-# A process between the two ends at once: so the new one is a child of the master, which adopts it.
+# Forks a process for the master. A process between the two ends at once, so that the master adopts the new
+# one as its child.
 sub _fork {
     my ($self, $text, @descriptors) = @_;
     Peregrine::hide_from_forks($_, 0) for @descriptors;
@@ -184,7 +186,7 @@ sub _fork {
     if (defined $pid && !$pid) {
         my $child = Peregrine::Fork::child();
         if (defined $child && !$child) {
-            # The application's setting returns: with that its children leave no zombies.
+            # With the application's setting its children leave no zombies.
             $SIG{CHLD} = $chosen if length($chosen // '');
             $self->_become_child($text, @descriptors);
         }

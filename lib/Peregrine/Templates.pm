@@ -10,7 +10,7 @@ use List::Util       qw(min);
 use Peregrine::Later qw(later weakly);
 use Peregrine::Template;
 
-# Seconds between two starts of a template that ends unasked; each time twice as long.
+# Seconds between two starts of a template that ends unasked; doubled each time.
 use constant { BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
 # Seconds that a template which was told to leave has for its END blocks, unless the server stops before.
 use constant LEAVE_S => 10;
@@ -20,7 +20,7 @@ sub new {
     return bless {
         %args{qw(loop log load run on_word on_change start_timeout identity)},
         all    => {},       # by pid
-        starts => undef,    # how many failed in a row; undef before the first one that did not
+        starts => undef,    # starts that failed in a row; undef: none was successful yet
     }, $class;
 }
 
@@ -30,7 +30,7 @@ sub is_renewing { return $_[0]{renewing} ? 1 : 0 }
 
 # ---- Start --------------------------------------------------------------------------------------
 
-# A template that is still loading may have read old code.
+# Starts a new template. One that is still loading may have read old code, and is given up.
 sub renew {
     my ($self)   = @_;
     my $renewing = $self->{renewing} //= $self->{loop}->new_future;
@@ -67,7 +67,7 @@ sub _ready {
     return;
 }
 
-# Children of the new template do not start: they come from the template before again, if that is still there.
+# Makes the template before the current one, if it still runs: children of the new template do not start.
 sub go_back {
     my ($self) = @_;
     my $before = delete $self->{previous} or return;
@@ -77,7 +77,7 @@ sub go_back {
     return;
 }
 
-# All children come from the current template: the one before may leave.
+# Lets the template before leave, because all children come from the current one.
 sub settle {
     my ($self) = @_;
     return $self->_leave_if_idle(delete $self->{previous});
@@ -85,7 +85,7 @@ sub settle {
 
 # ---- Children ------------------------------------------------------------------------------------
 
-# A child of that template has ended.
+# Notes that a child of a template has ended.
 sub lost_child {
     my ($self, $template) = @_;
     $template->lost_child;
@@ -94,7 +94,8 @@ sub lost_child {
 
 # ---- End ----------------------------------------------------------------------------------------
 
-# Things that a template has made for its children, a temporary directory perhaps, stay until they have gone.
+# Lets a template leave when it has no children: files that it has made for them, a temporary directory
+# perhaps, are removed at its end.
 sub _leave_if_idle {
     my ($self, $template) = @_;
     return if !$template || $template->children;
@@ -122,8 +123,8 @@ sub _gone {
     return;
 }
 
-# Without a template no child can start, so another template is started later. If there never was a template
-# nothing serves yet, and the start of the server fails instead.
+# Without a template no child can start, so another template is started later. If no template ever was ready,
+# the start of the server fails instead.
 sub _not_renewed {
     my ($self, $why) = @_;
     $why =~ s/\s+\z//;

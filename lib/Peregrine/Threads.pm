@@ -15,16 +15,16 @@ use Peregrine;
 use Peregrine::Link;
 use POSIX ();
 
-# Seconds that an interpreter which starts is waited for when all are to leave.
+# Seconds that a starting interpreter has to end when all have to leave.
 use constant START_LEFT_S => 0.5;
 
-# A loop is its interpreter's: a copy would close descriptors of the original, and undo its signal handlers.
-# So are the objects of a master, of its links, and of its server, which say the same of themselves.
+# Clones get no copy of a loop: it would close descriptors of the original, and undo its signal handlers.
+# Objects of the master, its links and its server have a CLONE_SKIP of their own for the same reason.
 sub IO::Async::Loop::CLONE_SKIP { return 1 }
 
 sub are_possible { return $Config{useithreads} && $^O eq 'linux' ? 1 : 0 }
 
-# Modules of which a process can have but one: another interpreter would use what is the first one's.
+# Modules that a process can have only once: another interpreter would use the data of the first one.
 my %SINGLE = map { ($_ =~ s{::}{/}gr) . '.pm' => $_ } qw(Coro EV);
 
 sub obstacle {
@@ -39,7 +39,7 @@ sub _refuse_single {
     die "$module cannot be in several threads: use another engine (--engine process)\n";
 }
 
-# Modules look whether it is there to know whether there are several interpreters.
+# Loads the module `threads`, by which modules know that there are several interpreters.
 sub prepare {
     require threads;
     return;
@@ -73,7 +73,7 @@ sub _name {
     return "interpreter $child->{number}";
 }
 
-# Signals are for this thread alone: Perl's handlers, run by another one, would run in its interpreter.
+# Starts a thread with all signals blocked: another thread would run Perl's handlers in its own interpreter.
 sub _launch {
     my ($self, $child, $there) = @_;
     my $handle = $there->release;
@@ -106,7 +106,7 @@ sub _link_ended {
 
 sub _interrupt_start { return }
 
-# A clone cannot be interrupted by a signal: the stop leaves it alone.
+# Seconds for a clone that starts when the server stops. No signal can interrupt it, so it is left alone.
 sub _start_left { return START_LEFT_S }
 
 sub _count_restart {
@@ -115,7 +115,8 @@ sub _count_restart {
     return;
 }
 
-# An application that calls `exit` in a request does so on purpose, however often.
+# Handles the end of an interpreter. An application that calls `exit` in a request does so on purpose, however
+# often.
 sub _died {
     my ($self, $child, $status) = @_;
     return $self->SUPER::_died($child, $status) if !$child->{exited};
@@ -124,8 +125,8 @@ sub _died {
     return;
 }
 
-# A thread cannot be killed. It says where it is, and lets the engine answer for it; then it is left alone.
-# Gives a thread up: its place goes to another thread, or to none.
+# Gives a thread up, because it cannot be killed: it writes where it is, has the engine answer for it, and is
+# left alone. Its place goes to another thread, or to none.
 sub _kill {
     my ($self, $child, $why, $counts_as) = @_;
     return if $child->{killed};
@@ -137,20 +138,20 @@ sub _kill {
     $child->{link}->cut;
     $self->_gone($child);
     return if !$self->{on_lost} || $self->{phase} ne 'running';
-    # Threads that have come back since have ended.
+    # Threads that have ended meanwhile do not count.
     @{ $self->{lost} } = grep { !$_ || -d "/proc/self/task/$_" } @{ $self->{lost} }, $child->{tid};
     $self->{on_lost}->(scalar @{ $self->{lost} });
     return;
 }
 
-# The thread may still write that word.
+# Keeps the word of a thread that was left alone, because it may still write there.
 sub _give_back {
     my ($self, $child) = @_;
     delete $child->{busy} if $child->{killed};
     return $self->SUPER::_give_back($child);
 }
 
-# The stop does not wait for threads that are left.
+# Gives up the threads that have not left; the stop does not wait for them.
 sub abandon {
     my ($self) = @_;
     $self->_kill($_, 'has not left') for $self->children;
@@ -159,9 +160,9 @@ sub abandon {
 
 # ---- CLONE --------------------------------------------------------------------------------------
 
-# Perl calls what packages have as CLONE in any order, and where one dies the process ends. So that an
-# application can connect to its database there, which takes time and may fail, and needs what DBI's own does,
-# all that is Perl code is put off: the clone calls it in its own thread, first that of installed modules.
+# Perl calls all CLONE methods in any order, and the process ends if one dies. CLONE methods in Perl are put
+# off: a clone calls them in its own thread, those of installed modules first. So an application's CLONE can
+# connect to its database, which takes time, may fail, and needs that DBI's own CLONE has run.
 my @LIBRARIES =
     map  { "$_/" }
     grep { defined && length }
@@ -209,7 +210,7 @@ sub _live {
     my $link   = Peregrine::Link->of($handle);
     my $pid    = $$;
     my $at_end = Peregrine::Threads::AtEnd->new(sub {
-        # The thread of a forked child would end its process with status 0.
+        # In a forked child the end of this thread would end the process with status 0.
         Peregrine::leave($?) if $pid != $$;
         undef $IO::Async::Loop::ONE_TRUE_LOOP;
         Peregrine::end_clone();

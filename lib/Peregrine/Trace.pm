@@ -11,28 +11,28 @@ use Time::HiRes qw(CLOCK_MONOTONIC CLOCK_REALTIME);
 
 use Peregrine;
 
-# The kernel's name of the memory that a server keeps for its trace.
+# The kernel's name of the memory in which a server keeps its trace.
 use constant NAME => '/memfd:peregrine-trace (deleted)';
 
-# Records are wanted for LASTS_S at a time, so that they end with a reader that was killed. A reader that
-# comes to its end leaves others the time to say again that they want records.
+# Seconds for which a reader asks for records, so that they end with a reader that was killed; until it asks
+# again; and for which they go on after a reader has ended, so that other readers have time to ask again.
 use constant { LASTS_S => 3, AGAIN_S => 0.5, LEAVES_S => 1 };
 
-# Pauses of a reader that has read everything; and the time that the writer of a record has to complete it.
+# Seconds of a pause when all records were read; and seconds that the writer of a record has to complete it.
 use constant { PAUSE_S => 0.01, COMPLETES_S => 0.1 };
 
-# The most records that are read together, and how often a reader asks whether the server is there.
+# Records that are read together at most; and seconds between two looks whether the server still runs.
 use constant { TOGETHER => 512, LOOK_S => 0.2 };
 
-# The bits of a ticket that are a slot and its kind, see slab.zig.
+# The bits of a ticket with its slot and its kind, see slab.zig.
 use constant LANE => 0x7FFFFFF;
 
 my ($LAYOUT, $PLACES, $KINDS) = Peregrine::trace_layout();
 
-# A record as trace.zig lays it out; the last word is the stamp.
+# The layout of a record, as in trace.zig; the last word is the stamp.
 my $RECORD = 'Q4 L4 C4 a' . $LAYOUT->{text_max} . ' Q';
 
-# Places that no single word names.
+# Printed names of places that consist of several words.
 my %PLACE = (engine_ring => 'ring/engine', application_ring => 'ring/app');
 
 # Arrows of printed records: towards the application, and towards the client.
@@ -88,18 +88,18 @@ sub _set {
     return;
 }
 
-# Whether records are wanted; and the number of those that were made.
+# Whether records are wanted; and the number of records that were made.
 sub is_on { return $_[0]->_word($LAYOUT->{until}) ? 1 : 0 }
 sub made  { return $_[0]->_word($LAYOUT->{next}) }
 
-# ---- What a server says -------------------------------------------------------------------------
+# ---- The server's part --------------------------------------------------------------------------
 
 sub serves {
     my ($self, $pid) = @_;
     return $self->_set(server => $pid);
 }
 
-# Records are wanted from now on, for some seconds.
+# Asks for records for the next LASTS_S seconds.
 sub want {
     my ($self) = @_;
     return $self->_want_for(LASTS_S);
@@ -118,10 +118,10 @@ sub _nanoseconds {
 
 # ---- Reading ------------------------------------------------------------------------------------
 
-# Records that were overwritten before they were read.
+# The number of records that were overwritten before they were read.
 sub lost { return $_[0]{lost} }
 
-# `next`: the first record's number.
+# Begins to read. `next`: the number of the first record.
 sub begin {
     my ($self, $next) = @_;
     $self->{next}  = $next // $self->made;
@@ -160,8 +160,7 @@ sub follow {
     return;
 }
 
-# Records are wanted no longer, unless the word in the memory is not this reader's: then another reader wants
-# them.
+# Stops asking for records, unless the word in the memory is another reader's, which still wants them.
 sub _leave {
     my ($self) = @_;
     $self->_want_for(LEAVES_S) if $self->_word($LAYOUT->{until}) == ($self->{until} // 0);
@@ -180,7 +179,7 @@ sub _is_zombie {
     return (readline($in) // '') =~ /\) Z [^)]*\z/ ? 1 : 0;
 }
 
-# The records that have come since, as lines.
+# The records since the last call, as lines.
 sub lines {
     my ($self) = @_;
     my @lines;
@@ -196,7 +195,7 @@ sub lines {
     return (@lines, $self->_wait_for_writer) if !$complete;
     delete $self->{waits_since};
     my $bytes = $self->_records($place, $complete);
-    # Places that were written again meanwhile.
+    # Records in places that were overwritten meanwhile are lost.
     $end = $self->made;
     my $first = $end - $LAYOUT->{count} - $self->{next};
     $first = 0         if $first < 0;
@@ -209,7 +208,7 @@ sub lines {
     return @lines;
 }
 
-# To the middle of what is there, or the reader would be too late for the next record as well.
+# Skips to the middle of the records that exist, or the reader would be too late for the next record as well.
 sub _skip {
     my ($self, $end, $lines) = @_;
     my $next = $end - int($LAYOUT->{count} / 2);
@@ -230,8 +229,8 @@ sub _records {
     return $self->_bytes($LAYOUT->{records} + $place * $each, $count * $each);
 }
 
-# The number of records, from a place on, that their writers have completed. What is read after that is whole:
-# the stamp comes last.
+# The number of records, from a place on, that their writers have completed: the stamp is written last, so
+# records that are read after that are whole.
 sub _complete {
     my ($self, $place, $count) = @_;
     my $bytes = $self->_records($place, $count);
@@ -243,7 +242,7 @@ sub _complete {
     return $count;
 }
 
-# A writer that was killed completes no record.
+# Waits for the writer of a record. A writer that was killed never completes it.
 sub _wait_for_writer {
     my ($self) = @_;
     my $now = Time::HiRes::clock_gettime(CLOCK_MONOTONIC);
@@ -273,7 +272,8 @@ sub _line {
         $lane               ? ' (lane ' . _number($lane) . ')' : '';
 }
 
-# Output leaves when its exchange is over already: the last one of its lane.
+# The ticket of a record without one: output leaves when its exchange is over already, and belongs to the last
+# exchange of its lane.
 sub _last_of {
     my ($self, $engine, $lane, $ticket, $is_out) = @_;
     my $last = $self->{last}{$engine}{ $lane & LANE } //= [ 0, 0 ];
@@ -281,7 +281,7 @@ sub _last_of {
     return $ticket || !$is_out || $last->[0] != $lane ? $ticket : $last->[1];
 }
 
-# The wall clock's, in microseconds.
+# The time of day, in microseconds.
 sub _time {
     my ($self, $time) = @_;
     my $at      = $self->{began} + $time / 1e9;
@@ -289,7 +289,8 @@ sub _time {
     return POSIX::strftime('%H:%M:%S', localtime $seconds) . sprintf '.%06d', ($at - $seconds) * 1e6;
 }
 
-# A ticket's slot, and how often that was taken; `s`: that of a stream. See slab.zig.
+# The printed form of a ticket: slot, and the number of times that the slot was taken; `s`: of a stream. See
+# slab.zig.
 sub _number {
     my ($ticket) = @_;
     return (($ticket >> 26) & 1 ? 's' : '') . ($ticket & 0xFFFFF) . '.' . (($ticket >> 27) + 1 >> 1);
@@ -310,7 +311,7 @@ sub is_meant {
     return @words && $words[0] eq 'trace' && (@words > 1 ? $words[1] =~ /\A\d+\z/ : !-e 'trace') ? 1 : 0;
 }
 
-# The exit status.
+# Runs the command; returns its exit status.
 sub command {
     my ($class, $program, @words) = @_;
     my $pid  = @words == 1 ? $words[0] : die \"a trace is of one process: $program trace PID";
@@ -318,7 +319,7 @@ sub command {
     return $self->print_all(\*STDOUT);
 }
 
-# For the process that a server starts with PEREGRINE_TRACE: it ends with the server, by itself.
+# Runs the process that a server starts with PEREGRINE_TRACE, which ends when the server does.
 sub print_from_start {
     my ($class, $descriptor) = @_;
     $SIG{$_} = 'IGNORE' for qw(HUP INT QUIT TERM USR1 USR2);

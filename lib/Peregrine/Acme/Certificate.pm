@@ -46,7 +46,7 @@ sub _issuer {
     return ($text // '?') =~ s/[^\x20-\x7E]/?/gr;
 }
 
-# The key of the issuer and the serial number (RFC 9773 section 4.1).
+# The ARI name: key identifier of the issuer and serial number (RFC 9773 section 4.1).
 sub _ari_name {
     my ($x509) = @_;
     my $at = Net::SSLeay::X509_get_ext_by_NID($x509, Net::SSLeay::NID_authority_key_identifier(), -1);

@@ -17,9 +17,10 @@ use Time::HiRes qw(CLOCK_MONOTONIC clock_gettime sleep);
 
 # Seconds for one answer of the authority, and for an order from its beginning to its certificate.
 use constant { ANSWER_S => 30, ORDER_S => 300 };
-# Seconds between two looks at what the authority is at, where it does not say (RFC 8555 section 7.5.1).
+# Seconds between two questions for a state, and at most, if the authority names none (RFC 8555 section
+# 7.5.1).
 use constant { LOOK_S => 1, LOOK_MAX_S => 30 };
-# Bytes of one answer: a chain of certificates is the longest.
+# Bytes of one answer at most: a chain of certificates is the longest.
 use constant ANSWER_MAX => 1 << 20;
 # Tries of one request whose nonce is refused (RFC 8555 section 6.5).
 use constant NONCE_TRIES => 8;
@@ -81,7 +82,7 @@ sub _json {
     );
 }
 
-# Seconds, where the authority says them.
+# Seconds to wait by the answer's Retry-After; nothing: it has none.
 sub _retry_after {
     my ($self, $answer) = @_;
     my $text = $answer->{headers}{'retry-after'} // return;
@@ -178,7 +179,7 @@ sub _register {
         // $self->_problem(text => 'the authority names no account');
 }
 
-# RFC 8555 section 7.3.4.
+# The external account binding (RFC 8555 section 7.3.4).
 sub _binding {
     my ($self, $url)   = @_;
     my ($kid, $secret) = @{ $self->{eab} };
@@ -198,8 +199,8 @@ sub terms {
 
 # ---- An order (RFC 8555 section 7.4) ------------------------------------------------------------
 
-# `key`: PEM; `challenge`: its type; `present` is called with token, content and name of each, `remove` with
-# token and name. Returns the chain, as PEM.
+# Orders a certificate. `key`: PEM; `challenge`: its type; `present` is called with token, content and name of
+# each challenge, `remove` with token and name. Returns the chain, as PEM.
 sub certificate {
     my ($self, %args) = @_;
     my $end = _clock() + ORDER_S;
@@ -219,8 +220,8 @@ sub certificate {
 }
 
 # `replaces` is a hint. An authority that knows an order with the same hint refuses another one (409, RFC 9773
-# section 5), also if the program that made the first one was killed before it had the certificate; and so may
-# an authority that does not know the certificate.
+# section 5), also if the program that made the first one was killed before it had the certificate; and an
+# authority that does not know the certificate may refuse it. The second order has no hint.
 sub _order {
     my ($self, $names, $replaces) = @_;
     my $url   = $self->_url('newOrder');
@@ -233,7 +234,7 @@ sub _order {
     return $self->_post($url, \%order);
 }
 
-# Asks until the status is another one.
+# Asks until the status is none of `busy`.
 sub _await {
     my ($self, $url, $end, $busy) = @_;
     while (1) {
@@ -247,7 +248,7 @@ sub _await {
     }
 }
 
-# A clock that nobody sets.
+# Seconds of a clock that is never set.
 sub _clock { return clock_gettime(CLOCK_MONOTONIC) }
 
 sub _refused {
@@ -321,7 +322,7 @@ sub renewal_window {
     return { start => $start, end => $end, retry_after => scalar $self->_retry_after($answer) };
 }
 
-# RFC 3339.
+# The time of a text by RFC 3339, in seconds since 1970; nothing: it is no time.
 sub _time_of {
     my ($text) = @_;
     my ($year, $month, $day, $hour, $minute, $second, $sign, $off_hour, $off_minute) =
@@ -329,7 +330,7 @@ sub _time_of {
         /\A(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:[Zz]|([+-])(\d\d):(\d\d))\z/
         or return;
     require Time::Local;
-    # Expected: a day that there is not.
+    # Expected: a day that does not exist.
     my $time = eval { Time::Local::timegm_modern($second, $minute, $hour, $day, $month - 1, $year) };
     return if !defined $time;
     my $off = defined $sign ? 60 * (60 * $off_hour + $off_minute) : 0;

@@ -19,7 +19,8 @@ use POSIX qw(strftime);
 # of `peregrine renew`.
 use constant { LOOK_S => 60, LOCKED_S => 5, ASKED_S => 1 };
 
-# Without end, there would be an order at each look.
+# The failure of an order whose certificate should be renewed at once: without it each look would order
+# another one.
 use constant EARLY => 'the certificate that has come should be renewed at once: is the clock right?';
 
 my $JSON = JSON::PP->new->canonical->utf8;
@@ -32,7 +33,7 @@ sub new {
     return bless { %args, store => $store, presence => $store->enter }, $class;
 }
 
-# Characters of a problem that is told: an authority's text may be long.
+# Characters of a problem that are told: an authority's text may be long.
 use constant PROBLEM_MAX => 2000;
 
 # The process: reads its orders as JSON from standard input, and ends when that does, which is when the server
@@ -48,7 +49,7 @@ sub main {
     return;
 }
 
-# Whether the input goes on.
+# Waits `seconds`, or until a renewal is asked for. False: the input has ended.
 sub _wait {
     my ($self, $seconds) = @_;
     while ($seconds > 0) {
@@ -66,7 +67,7 @@ sub _tell {
     return;
 }
 
-# Does what is due. Returns the seconds to the next look.
+# Makes the orders that are due. Returns the seconds to the next look.
 sub work {
     my ($self) = @_;
     my $wait = LOOK_S;
@@ -91,7 +92,8 @@ sub _work_for {
     return $due;
 }
 
-# The folder cannot be used: nothing is ordered that could not be kept, and the wait cannot be kept either.
+# Handles a folder that cannot be used: nothing is ordered, as it could not be stored. The wait before the
+# next attempt cannot be stored either, so it is kept in memory.
 sub _troubled {
     my ($self, $names, $problem) = @_;
     my $held = $self->{trouble}{ $names->[0] } ||= { failures => 0 };
@@ -104,7 +106,7 @@ sub _troubled {
     return $held->{until};
 }
 
-# ---- When ---------------------------------------------------------------------------------------
+# ---- Times of renewals --------------------------------------------------------------------------
 
 sub _facts {
     my ($self, $names) = @_;
@@ -113,13 +115,13 @@ sub _facts {
     return $facts && "@{[ sort @{ $facts->{names} } ]}" eq "@{[ sort @$names ]}" ? $facts : ();
 }
 
-# A number from 0 to 1, the same for a certificate each time.
+# A number from 0 to 1, always equal for one certificate.
 sub _chance {
     my ($names, $certificate) = @_;
     return unpack('N', sha256("@$names $certificate->{from}")) / 2**32;
 }
 
-# When the certificate is to be renewed; a time that has passed: now.
+# The time at which the certificate is to be renewed; a time that has passed: now.
 sub _due {
     my ($self, $names)       = @_;
     my ($name, $certificate) = ($names->[0], $self->_facts($names));
@@ -127,7 +129,8 @@ sub _due {
     return $self->_due_by($names, $certificate, $self->{store}->state($name));
 }
 
-# Requests do not wait; a certificate that could not be written does as long as a failure.
+# Like next_attempt; but an order that `peregrine renew` asks for is due at once, and one whose certificate
+# could not be stored waits as after a failure.
 sub _due_by {
     my ($self, $names, $certificate, $state) = @_;
     return 0                                                         if $self->{store}->is_asked($names->[0]);
@@ -135,7 +138,8 @@ sub _due_by {
     return next_attempt($names, $certificate, $state);
 }
 
-# As far as the folder knows: 0 if there is no certificate and nothing to wait for.
+# The time of the next attempt, as far as the folder knows; 0: there is no certificate and nothing to wait
+# for.
 sub next_attempt {
     my ($names, $certificate, $state) = @_;
     my $window = $state->{window};
@@ -183,7 +187,7 @@ sub _ask_for_window {
     return;
 }
 
-# The facts of a certificate that the server shows.
+# Says the facts of a certificate, which the server shows.
 sub _report {
     my ($self, $names, $due, $problem) = @_;
     my $facts = $self->_facts($names);
@@ -200,7 +204,7 @@ sub _report {
     return;
 }
 
-# ---- What ---------------------------------------------------------------------------------------
+# ---- Orders -------------------------------------------------------------------------------------
 
 sub _client {
     my ($self) = @_;
@@ -211,8 +215,8 @@ sub _client {
     );
 }
 
-# Several servers may share the folder: the first one to come has the certificate for all. Returns when to try
-# again.
+# Orders a certificate that is due. Of several servers that share the folder, the first one orders it for all.
+# Returns the time of the next attempt.
 sub _try {
     my ($self, $names) = @_;
     my ($store, $name) = ($self->{store}, $names->[0]);
@@ -221,14 +225,14 @@ sub _try {
     my $state = $store->state($name);
     my $due   = $self->_due_by($names, $facts, $state);
     return $due if $due > time;
-    # A request that comes later, while a certificate is ordered for another reason, is for the next one.
+    # A request that comes while a certificate is ordered for another reason is for the next order.
     my $asked = $store->is_asked($name);
     $state = $self->_begin($name, $state);
     my $window = $state->{window};
     my $came   = eval {
         $self->_order(
             $names, $self->_type($state),
-            # An authority that has advised knows the certificate.
+            # An authority that has suggested a window knows the certificate.
             $facts && _is_of($window, $facts->{ari}) && defined $window->{start} ? $facts->{ari} : undef
         );
         1;
@@ -244,7 +248,7 @@ sub _try {
     return $due || $self->_due($names);
 }
 
-# Returns when to try again; 0 if the certificate says that.
+# Notes that an order was successful. Returns the time of the next attempt; 0 if the certificate says that.
 sub _came {
     my ($self, $names, $state) = @_;
     $self->{say}->(came => $names->[0]);
@@ -263,8 +267,8 @@ sub _type {
     return $types[ (($good // 0) + ($state->{failures} // 0)) % @types ];
 }
 
-# Before anything is asked of the authority, the folder has to say so: where it cannot be written, nothing is
-# ordered, and attempts that die with the process count. The first of them is repeated at once.
+# Notes an attempt in the folder before anything is asked of the authority: if the folder cannot be written,
+# nothing is ordered, and attempts that die with the process count. The first of these is repeated at once.
 sub _begin {
     my ($self, $name, $state) = @_;
     my $broken = $state->{broken} // 0;
@@ -305,7 +309,8 @@ sub _fail {
     return;
 }
 
-# A certificate that could not be written waits here for the next attempt: authorities give few of them.
+# Orders and stores a certificate. One that could not be stored is kept in memory for the next attempt,
+# because authorities issue few.
 sub _order {
     my ($self, $names, $type, $replaces) = @_;
     my $name = $names->[0];
@@ -331,7 +336,7 @@ sub _ordered {
     return { chain => $chain, key => $key, to => $facts->{to} };
 }
 
-# How the authority is answered, by HTTP or by TLS.
+# Functions that show the authority the answer to a challenge, by HTTP or by TLS, and remove it.
 sub _challenge {
     my ($self, $type) = @_;
     my $store = $self->{store};

@@ -18,20 +18,20 @@ use POSIX ();
 use constant { LOOK_S => 1, AGAIN_S => 60 };
 # Limits of one message to a server: certificates, and bytes of their names.
 use constant { BATCH => 100, NAMES_MAX => 12_000 };
-# Bytes of a line that the child says.
+# Bytes of a line of the child at most.
 use constant LINE_MAX => 64 * 1024;
 
 my $JSON = JSON::PP->new->canonical->utf8;
 
-# The facts of an order that a program which takes over cannot change: it may have fewer rights, and this
-# process would read files for it.
+# Keys of an order that a program which takes over cannot change: it may have fewer rights, and this process
+# would read files for it.
 my @FIXED = qw(folder ca_file eab);
 
 # The program: standard input is a link to the server, the argument the folder.
 sub main {
     my ($folder) = @ARGV;
     $SIG{PIPE} = 'IGNORE';
-    # Signals for the whole group are the server's, with which the process ends.
+    # Signals for the whole process group are meant for the server, and this process ends with the server.
     $SIG{$_} = sub { }
         for qw(HUP INT QUIT TERM USR1 USR2);
     $0 = 'peregrine (certificates)';
@@ -55,7 +55,7 @@ sub _become_owner {
     return;
 }
 
-# Does what is due. False when no server is left.
+# Waits for messages and handles them. False: no server is left.
 sub _turn {
     my ($self) = @_;
     my ($bits, $facts) = ('', $self->{facts});
@@ -108,7 +108,7 @@ sub _say {
     return;
 }
 
-# Certificates that this server does not have yet, as descriptors. All of them are `known` then.
+# Sends a server the certificates that it does not have yet, as descriptors; then `known`: it has them all.
 sub _show {
     my ($self, $server) = @_;
     my ($store, $link, $has) = ($self->{store}, @{$server}{qw(link has)});
@@ -129,7 +129,7 @@ sub _show {
     return;
 }
 
-# ---- The child, which orders --------------------------------------------------------------------
+# ---- The child that orders certificates ----------------------------------------------------------
 
 sub _use {
     my ($self, $orders) = @_;
@@ -151,7 +151,8 @@ sub _use {
     return;
 }
 
-# With the rights that this process has given up no other one could take its place: it goes on childless.
+# Starts the child. If that fails, this process goes on: no other one could take its place, because it has
+# given up the rights of its start.
 sub _start_child {
     my ($self) = @_;
     return if eval { $self->_make_child; 1 };
@@ -167,7 +168,7 @@ sub _without_child {
     }));
 }
 
-# A program of its own, which meets the authority.
+# Starts the child, a program of its own, which talks to the authority.
 sub _make_child {
     my ($self) = @_;
     my @pipes  = map { pipe(my $reads, my $writes) or die "pipe: $!\n"; [ $reads, $writes ] } 1, 2;
@@ -207,7 +208,7 @@ sub _hear_child {
     return $self->_without_child(Peregrine::Fork::how_it_ended($?) . '; it is started again');
 }
 
-# A new certificate is shown before it is counted.
+# Passes a fact of the child on. Servers get a new certificate before the fact that counts it.
 sub _tell {
     my ($self, $line) = @_;
     my $fact = eval { $JSON->decode($line) } || {};    # Expected: a line that perl has printed

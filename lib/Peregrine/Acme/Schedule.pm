@@ -9,18 +9,19 @@ use List::Util qw(max min);
 
 # Seconds to the next attempt after the first failure; each further one doubles them.
 use constant { AGAIN_S => 60, AGAIN_MAX_S => 24 * 3600 };
-# An authority may ask for more patience than that, but not for all eternity.
+# Seconds that an authority may ask for patience at most.
 use constant RETRY_MAX_S => 7 * 24 * 3600;
-# Without a word of the authority a certificate is renewed when this part of its time is over, earlier by up
-# to the other part, so that servers which began together do not ask together.
+# If the authority suggests no time, a certificate is renewed when this part of its lifetime is over, earlier
+# by up to the other part, so that servers which began together do not ask together.
 use constant { PART => 2 / 3, SPREAD => 1 / 30 };
-# An advice to renew in this last part of the time, or behind it, leaves no second attempt: it is not taken.
+# A suggested time in this last part of the lifetime, or behind it, leaves no second attempt, and is not
+# taken.
 use constant RESERVE => 1 / 10;
 # Seconds between two questions for the window of renewal (RFC 9773 section 4.3).
 use constant { WINDOW_S => 6 * 3600, WINDOW_MAX_S => 24 * 3600, WINDOW_LEAST_S => 60 };
 
-# `certificate`: { from, to }, nothing if there is none; `window`: { start, end }, as the authority suggests;
-# `chance`: from 0 to 1, the same for one certificate each time.
+# The time of the renewal. `certificate`: { from, to }, nothing if there is none; `window`: { start, end }, as
+# the authority suggests; `chance`: from 0 to 1, always equal for one certificate.
 sub renewal {
     my (%facts)     = @_;
     my $certificate = $facts{certificate} or return 0;
@@ -32,7 +33,7 @@ sub renewal {
     return $advised < $certificate->{to} - $time * RESERVE ? $advised : $own;
 }
 
-# After so many failures in a row: seconds to wait. `chance`: from 0 to 1, another one each time.
+# Seconds to wait after so many failures in a row. `chance`: from 0 to 1, another one each time.
 sub patience {
     my (%facts) = @_;
     my $doubled = AGAIN_S * 2**min($facts{failures} - 1, 20);
@@ -40,7 +41,8 @@ sub patience {
     return max($own, min($facts{retry_after} // 0, RETRY_MAX_S));
 }
 
-# A time to wait for. A time that is further away than any wait was written while the clock was wrong.
+# A stored time to wait for; 0 if it is further away than any wait, as it was stored while the clock was
+# wrong.
 sub believed {
     my ($until, $now) = @_;
     return defined $until && $until - $now <= RETRY_MAX_S ? $until : 0;

@@ -11,13 +11,13 @@ use File::Path  ();
 use IO::Handle  ();
 use JSON::PP    ();
 
-# Seconds after which a file that belongs to an attempt is one of a process that was killed.
+# Seconds after which a file of an attempt is one that a killed process has left.
 use constant OLD_S => 3600;
 
 my $JSON = JSON::PP->new->canonical->utf8;
 
-# Folders below that of the store, and who may look into them: an engine that has given up rights answers
-# authorities, with files that are no secret.
+# Folders below that of the store, and their modes. An engine that has given up rights reads the answers to
+# authorities, which are no secret.
 my %FOLDERS =
     (accounts => 0700, certificates => 0700, challenges => 0755, states => 0700, validations => 0755);
 
@@ -31,7 +31,7 @@ sub certificates { return "$_[0]{folder}/certificates" }
 sub challenges   { return "$_[0]{folder}/challenges" }
 sub validations  { return "$_[0]{folder}/validations" }
 
-# Makes what is not there. Dies with a sentence.
+# Makes the folders that are missing. Dies with a sentence.
 sub make {
     my ($self) = @_;
     _make($self->{folder}, 0711);
@@ -42,7 +42,7 @@ sub make {
     return $self;
 }
 
-# Below a folder that another user has, the superuser could be led elsewhere by a link.
+# Runs code as the folder's user: below another user's folder a link could lead the superuser elsewhere.
 sub _as_user {
     my ($uid, $gid, $code) = @_;
     my $groups = $);
@@ -65,7 +65,7 @@ sub _make {
     return;
 }
 
-# Removes what attempts have left that were killed.
+# Removes files of attempts that were killed.
 sub sweep {
     my ($self) = @_;
     my @left   = map { glob "\Q$self->{folder}\E/$_" } 'challenges/*', 'validations/*',
@@ -76,7 +76,7 @@ sub sweep {
 
 # ---- Files --------------------------------------------------------------------------------------
 
-# In one step: a process that is killed leaves the old file or the new one.
+# Writes a file in one step: a process that is killed leaves the old file or the new one.
 sub _write {
     my ($path, $bytes) = @_;
     my $new = $path =~ s{([^/]+)\z}{.$1.new.$$}r;
@@ -85,7 +85,7 @@ sub _write {
     my $written = print({$file} $bytes) && $file->flush && $file->sync && close($file) && rename($new, $path);
     my $reason  = $!;
     return 1 if $written;
-    close $file;    # what it still holds is lost, and Perl need not say so
+    close $file;    # closed here, because Perl would warn of bytes that are lost
     unlink $new;
     die "$path cannot be written: $reason\n";
 }
@@ -99,7 +99,7 @@ sub _read {
 
 sub _certificate_path { return $_[0]->certificates . "/$_[1].pem" }
 
-# The chain with its key behind it, as PEM; nothing if there is none.
+# The certificate's chain and its key, as PEM; nothing if there is none.
 sub certificate {
     my ($self, $name) = @_;
     return _read($self->_certificate_path($name));
@@ -110,7 +110,7 @@ sub keep_certificate {
     return _write($self->_certificate_path($name), "$chain\n$key");
 }
 
-# All certificates: name and a text each, which is another one when the file has changed.
+# All certificates: a name and a text each; the text is another one when the file has changed.
 sub certificates_there {
     my ($self) = @_;
     opendir my $entries, $self->certificates or return;
@@ -190,7 +190,7 @@ sub lock {
     return flock($file, LOCK_EX | LOCK_NB) ? $file : ();
 }
 
-# The names of all certificates that the folder knows, each by its first name.
+# The first names of all certificates that the folder knows.
 sub names {
     my ($self) = @_;
     my %names;
@@ -210,7 +210,7 @@ sub ask      { return _write($_[0]->_request_path($_[1]), '') }
 sub is_asked { return -e $_[0]->_request_path($_[1]) }
 sub answer   { return unlink $_[0]->_request_path($_[1]) }
 
-# A server has the folder as long as the result lives.
+# Marks the folder as used by a server, as long as the result lives.
 sub enter {
     my ($self) = @_;
     my $path = $self->_presence_path;
@@ -219,7 +219,7 @@ sub enter {
     return $file;
 }
 
-# Whether a server has the folder.
+# Whether a server uses the folder.
 sub is_served {
     my ($self) = @_;
     open my $file, '<', $self->_presence_path or return 0;

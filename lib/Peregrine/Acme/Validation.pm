@@ -34,7 +34,7 @@ my %OID = map { $_->[0] => pack 'H*', $_->[1] } (
     [ acme_identifier   => '06082B0601050507011F' ],
 );
 
-# Seconds before and after now for which it is good.
+# Seconds before and after now for which the certificate is valid.
 use constant GOOD_S => 7 * 24 * 3600;
 
 # The certificate for a name that answers a challenge, with its key behind it, as PEM (RFC 8737 section 3).

@@ -9,7 +9,7 @@ use Peregrine::Canary;
 use Peregrine::Deadline;
 use Peregrine::Tally;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -39,9 +39,9 @@ sub _is_old {
     return $child->{generation} < $self->{child}{generation} ? 1 : 0;
 }
 
-# ---- What happens to children -------------------------------------------------------------------
+# ---- Changes of children -------------------------------------------------------------------------
 
-# A child of the old code takes the place of another one.
+# Notes that a child of the old code takes the place of another one.
 sub note_replaced {
     my ($self, $old, $new) = @_;
     $self->{old} = $new if $self->{old} == $old;
@@ -68,7 +68,7 @@ sub _now {
     return defined $child->{tally} ? $self->{tally}->figures($child->{tally}) : Peregrine::Tally::nothing();
 }
 
-# The figures of the canary, and of all old code since the canary serves. `children`: that are there.
+# The figures of the canary, and of all old code since the canary serves. `children`: those that run.
 sub figures {
     my ($self, @children) = @_;
     my ($last, $before, $own) = (@{$self}{qw(last before)}, $self->{child}{id});
@@ -89,7 +89,7 @@ sub _ended {
     return $figures->{ended} + $figures->{unanswered};
 }
 
-# For how long requests are at work here of which none has ended, and how many have ended elsewhere.
+# Notes for how long requests are at work here of which none has ended, and how many have ended elsewhere.
 sub _look_for_stall {
     my ($self, $now, $new, $old) = @_;
     my $ended = _ended($new);

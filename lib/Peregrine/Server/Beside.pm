@@ -11,16 +11,16 @@ use Peregrine::Later qw(later);
 use Peregrine::Master;
 use Scalar::Util qw(weaken);
 
-# Seconds that the process has to stop.
+# Seconds in which the process has to stop.
 use constant SHUTDOWN_S => 1;
 
-# Seconds between two tries to start a process that cannot start; each time twice as long.
+# Seconds between two attempts to start a process that cannot start; doubled each time.
 use constant { TRY_S => 1, TRY_MAX_S => 30 };
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# The log gets `failed` with the reason if the process cannot start.
+# Starts the process. `failed`: logged with the reason if it cannot start.
 sub start {
     my ($class, %args) = @_;
     my $self = bless { %args{qw(loop log role failed heartbeat serve)}, tries => 0 }, $class;
@@ -29,7 +29,7 @@ sub start {
     return $self;
 }
 
-# A master whose first child cannot start is over.
+# Makes a new master, because a master whose first child cannot start has ended.
 sub _start {
     my ($self) = @_;
     delete $self->{timer};
@@ -76,7 +76,7 @@ sub tell {
     return;
 }
 
-# The master's Future is done within a callback of the master, which has to be there still.
+# Stops the master. Its Future is done within a callback of the master, which must exist until that returns.
 sub stop {
     my ($self) = @_;
     $self->{stopping} = 1;

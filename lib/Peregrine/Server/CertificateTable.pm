@@ -7,7 +7,7 @@ our $VERSION = '0.003000';
 
 use Peregrine;
 
-# Words of one certificate. EPOCH is odd while the others change.
+# Words of one certificate. EPOCH is odd while the other words change.
 my (@WORDS, %AT);
 
 BEGIN {
@@ -18,7 +18,7 @@ BEGIN {
 # Bytes of the last problem that are kept, in words of eight.
 use constant { TEXT_MAX => 240, TEXT_AT => scalar @WORDS };
 use constant WIDTH => TEXT_AT + TEXT_MAX / 8;
-# Looks that a reader takes while the facts change.
+# Times that a reader reads at most, while the facts change.
 use constant LOOKS_MAX => 100;
 
 # `orders`: lists of names, one for each certificate.
@@ -27,7 +27,7 @@ sub new {
     return bless { orders => $orders, memory => Peregrine::Words->new(WIDTH * @$orders) }, $class;
 }
 
-# In a process that neither writes nor reads.
+# Unmaps the memory in a process that neither writes nor reads.
 sub leave {
     my ($self) = @_;
     return $self->{memory}->leave;

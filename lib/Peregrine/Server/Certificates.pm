@@ -18,14 +18,14 @@ use Scalar::Util qw(weaken);
 use constant AGAIN_S => 60;
 # The name of the link that a hot upgrade hands over; bytes of one part of the orders.
 use constant { INHERITED => 'certificates', PART => 4096 };
-# Seconds between two words about a certificate that ends soon, and the most between two looks at the clock.
+# Seconds between two warnings of a certificate that ends soon, and the most between two looks at the clock.
 use constant { TOLD_S => 24 * 3600, LOOK_S => 3600 };
-# The part of a certificate's time that is left when the log becomes loud: renewal begins with a third.
+# The part of a certificate's lifetime that is left when warnings begin: renewal begins with a third.
 use constant LEFT => 1 / 6;
 
 my $JSON = JSON::PP->new->canonical->utf8;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # Why certificates cannot be ordered on this system, as the end of a sentence; nothing if they can.
@@ -35,11 +35,11 @@ sub missing {
     return "needs the module ${\$module =~ s{/}{::}gr} (Debian: libcryptx-perl, libio-socket-ssl-perl)";
 }
 
-# The folder of certificates where no option names one: systemd's, the system's, or the user's.
+# The folder of certificates if no option names one: systemd's, the system's, or the user's.
 sub default_folder {
     my ($systemd) = split /:/, $ENV{STATE_DIRECTORY} // '';
     return "$systemd/acme" if defined $systemd;
-    # Rights that a program takes over are not those that have chosen the folder.
+    # A program that takes over may have other rights than the one that has chosen the folder.
     my $handover = Peregrine::Handover->from_environment;
     my $before   = $handover && $handover->told('acme_folder');
     return $before                   if defined $before;
@@ -114,7 +114,7 @@ sub plan {
 
 sub _day { return strftime('%Y-%m-%d %H:%M UTC', gmtime $_[0]) }
 
-# The kind of the file system of a folder, if that goes with the container or the machine.
+# The kind of a folder's file system, if its content is lost with the container or the machine.
 sub _lost_kind {
     my ($folder) = @_;
     open my $mounts, '<', '/proc/self/mountinfo' or return;
@@ -136,15 +136,16 @@ sub new {
 
 # ---- The process --------------------------------------------------------------------------------
 
-# With the rights of the start: the process of Peregrine::Acme::Process, or a link to that of the program
-# before. Returns when the certificates that are there have come.
+# Starts the process of Peregrine::Acme::Process with the rights of the start, or takes over the link to it
+# from the old program. Returns when all existing certificates have come.
 sub begin {
     my ($self, %owner) = @_;
     my $before    = Peregrine::Handover->from_environment;
     my $inherited = $before && $before->take(INHERITED);
     $self->{link} = defined $inherited ? Peregrine::Link->from_descriptor($inherited) : $self->_start_process;
     $self->{is_inherited} = defined $inherited;
-    # The user as which the server goes on may be unable to read the file, which may be gone by a later start.
+    # The user as which the server goes on may be unable to read the file, which may not exist at a later
+    # start.
     my $eab = $self->{options}{acme_eab};
     $self->{eab} = binding($eab) if defined $eab && !defined $inherited;
     $self->_look_at_owner($owner{uid}) if defined $owner{uid} && !$inherited;
@@ -155,7 +156,7 @@ sub begin {
     return $self;
 }
 
-# The user as which the server goes on.
+# Warns if the folder belongs to the user as which the server goes on.
 sub _look_at_owner {
     my ($self, $uid) = @_;
     my $folder = $self->{options}{acme_folder};
@@ -179,7 +180,7 @@ sub _start_process {
     return $here;
 }
 
-# Challenges are answered from now on.
+# Watches the link in the loop: challenges can be answered from now on.
 sub serve {
     my ($self, $loop) = @_;
     my $link = $self->{link};
@@ -210,7 +211,7 @@ sub _orders {
     };
 }
 
-# Name => handle: the link of a program that is to take the server's place.
+# Name => handle: a link for a program that is to take the server's place.
 sub for_handover {
     my ($self) = @_;
     my $link = $self->{link} or return;
@@ -221,7 +222,7 @@ sub for_handover {
     return (INHERITED() => $here->handle);
 }
 
-# Closes the link that was kept for another program: that one has it, or has not come.
+# Closes the link that was kept for another program, which has it now, or has not come.
 sub end_handover {
     my ($self) = @_;
     my $link = delete $self->{for_other} or return;
@@ -302,9 +303,10 @@ sub _ending {
         . (length $facts->{problem} ? ": $facts->{problem}" : '');
 }
 
-# ---- Its end ------------------------------------------------------------------------------------
+# ---- The end of the process ----------------------------------------------------------------------
 
-# With fewer rights than the process had, another one could not read the folder.
+# Handles the end of the process. A server with fewer rights than it had cannot start another one that could
+# read the folder.
 sub _gone {
     my ($self) = @_;
     delete $self->{link};
@@ -341,8 +343,8 @@ sub _start_again {
     return $self->serve($self->{loop});
 }
 
-# An attempt that is under way is given up, unless another program goes on: the folder has the old certificate
-# or the new one.
+# Closes the link. An order under way is given up, unless another program goes on: the folder has the old
+# certificate or the new one.
 sub stop {
     my ($self) = @_;
     return if $self->{pid} != $$;

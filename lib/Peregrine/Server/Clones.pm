@@ -16,16 +16,16 @@ use Peregrine::Child;
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 
-# Event loops that have nothing of their own outside of an interpreter.
+# Event loops that hold no state outside of their interpreter.
 my %LOOPS = map { $_ => 1 } qw(Epoll Peregrine Poll Select);
 
-# Interpreters that do not come back, and are left alone, before their process is replaced.
+# Interpreters that do not come back and are left alone; with one more their process is replaced.
 use constant LOST_MAX => 4;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# ---- Before there are clones --------------------------------------------------------------------
+# ---- Before clones exist -------------------------------------------------------------------------
 
 sub check_options {
     my ($options) = @_;
@@ -52,7 +52,8 @@ sub check_application {
     return;
 }
 
-# An application is loaded before there is a loop, and must make none itself: it would have no copy.
+# Loads an application before there is a loop. The application may make none, because clones would have no
+# copy of it.
 sub load {
     my ($load) = @_;
     Peregrine::Threads::prepare();
@@ -62,9 +63,9 @@ sub load {
     return $app;
 }
 
-# ---- In the process that has the engine and the clones ------------------------------------------
+# ---- In the process of the engine and the clones -------------------------------------------------
 
-# The interpreter of the process serves nothing. The clones join the engine through a pair of sockets.
+# The clones join the engine through a pair of sockets. The process's own interpreter serves nothing.
 sub new {
     my ($class) = @_;
     my $self    = bless {}, $class;
@@ -132,7 +133,7 @@ sub _serve_in_clone {
     my $application   = $facts->{class}->new(app => $app);
     my $configuration = Peregrine::Server::Configuration->of({ %{ $facts->{options} }, app => $app });
     my $loop          = $configuration->make_loop;
-    # A clone's loop must not let signals in while it waits. The loop of Epoll would.
+    # The loop of a clone must not let signals in while it waits, as IO::Async::Loop::Epoll would.
     $loop->{sigmask}->fillset if $loop->isa('IO::Async::Loop::Epoll');
     open my $join_socket, '+<&=', $facts->{join_socket} or die "the engine's join socket: $!\n";
     my $instance = Peregrine::Server::Instance->new(

@@ -15,15 +15,15 @@ use PAGI::Server::TLS;
 use Peregrine::Place;
 use Peregrine::Process;
 
-# Seconds that a start has for loading code, where heartbeat_timeout does not say it.
+# Seconds that a start has for loading code, if heartbeat_timeout does not say it.
 use constant LOAD_S => 60;
 
 use constant ENGINE_BEAT_S => PAGI::Server::Options::find('heartbeat_timeout')->{default};
 
-# Options whose value is a directory that is there.
+# Options whose value is an existing directory.
 my @DIRECTORIES = qw(x_sendfile acme_challenges);
 
-# The work of a proxy in front of a server that does not do it.
+# Options of work that a proxy may do, and the sentence for a server that cannot do it.
 my %PROXY = (redirect_http => 'the proxy has to redirect', acme => 'the proxy has to have the certificates');
 
 # Options that say where the server listens.
@@ -73,7 +73,7 @@ sub with {
     return $new;
 }
 
-# The certificates of an authority come from the process that has them (Peregrine::Server::Certificates).
+# Checks the options of certificates that an authority issues, and sets the options for their use.
 sub _use_authority {
     my ($self) = @_;
     my $options = $self->{options} = { %{ $self->{options} } };
@@ -85,7 +85,7 @@ sub _use_authority {
         if !$options->{acme_agree};
     $options->{acme_folder} =
         File::Spec->rel2abs($options->{acme_folder} // Peregrine::Server::Certificates::default_folder());
-    # A program that takes over need not have the right to read it: the process that orders has done so.
+    # A program that takes over need not be able to read the file: the process that orders has read it.
     Peregrine::Server::Certificates::binding($options->{acme_eab})
         if defined $options->{acme_eab} && !Peregrine::Handover->from_environment;
     my $store = Peregrine::Acme::Store->new($options->{acme_folder});
@@ -98,7 +98,8 @@ sub _use_authority {
     return $self->_check_plain('acme');
 }
 
-# A proxy that ends TLS would be sent in circles: only a server that has TLS of its own redirects.
+# Dies if no listener, or every listener, is without TLS. Behind a proxy that ends TLS clients would be
+# redirected in circles.
 sub _check_plain {
     my ($self, $option) = @_;
     my $options = $self->{options};
@@ -111,7 +112,7 @@ sub _check_plain {
     return;
 }
 
-# Places for clients of other machines that have no TLS.
+# Places without TLS for clients of other machines.
 sub _plain {
     my ($self) = @_;
     my $options = $self->{options};
@@ -120,8 +121,8 @@ sub _plain {
         $self->places;
 }
 
-# The types of the challenges with which an authority may ask (RFC 8555, RFC 8737): first by HTTP where there
-# is a place for it.
+# The types of the challenges with which an authority may ask (RFC 8555, RFC 8737): first by HTTP, if a place
+# is without TLS.
 sub challenges { return [ $_[0]->_plain ? 'http-01' : (), 'tls-alpn-01' ] }
 
 sub _folders {
@@ -131,7 +132,7 @@ sub _folders {
     die "option 'static': $@";
 }
 
-# The application may change the working directory.
+# The absolute path of a directory, as the application may change the working directory.
 sub _directory {
     my ($option, $path) = @_;
     die "option '$option': there is no directory '$path'\n" if !-d $path;
@@ -145,7 +146,7 @@ sub _file {
     return File::Spec->rel2abs($path);
 }
 
-# A problem with the value of an environment variable names the variable.
+# The text of a problem; for the value of an environment variable it names the variable.
 sub _with_variable {
     my ($self, $problem) = @_;
     return $problem
@@ -178,7 +179,7 @@ sub shared_by {
     return $self->with_all({ %{ $self->{options} }, %share });
 }
 
-# `options`: all of them. They are not copied.
+# A copy for a new set of all options, which are not copied.
 sub with_all {
     my ($self, $options) = @_;
     return bless { %$self, options => $options, given => {} }, ref $self;
@@ -209,7 +210,7 @@ sub tls_for {
     return $place->{ssl} // $listener->{type} eq 'tcp' ? $self->{tls} : undef;
 }
 
-# Listeners as they would be, without sockets.
+# Listeners as they would be opened, without sockets.
 sub planned {
     my ($self, $listeners) = @_;
     my @planned = $listeners->plan;
@@ -217,7 +218,7 @@ sub planned {
     return @planned;
 }
 
-# Sockets at all places, unless they are open.
+# Opens sockets at all places, unless they are open.
 sub open_sockets {
     my ($self, $listeners, $log, $owner) = @_;
     return if $listeners->is_open;
@@ -231,7 +232,8 @@ sub open_sockets {
     return;
 }
 
-# An application that has loaded EV waits for nothing in a process that does not run it.
+# Makes the loop. In a process that runs no application it stays out of EV, which an application may have
+# loaded.
 sub make_loop {
     my ($self, $runs_no_application) = @_;
     my $type = $self->{options}{loop_type};
@@ -259,8 +261,8 @@ sub set_log {
     );
 }
 
-# Loading code blocks an interpreter, which cannot say meanwhile that it lives. A start that never ends would
-# keep all other interpreters from being replaced. The warm-up has as much time as the startup before it.
+# Seconds that a start may take: an interpreter that loads code cannot say that it lives, and a start that
+# never ends would keep all others from being replaced. The warm-up has as much time as the startup before it.
 sub start_timeout {
     my ($self) = @_;
     my ($startup, $heartbeat, $warm_up) =
@@ -268,21 +270,21 @@ sub start_timeout {
     return $startup ? $startup * (defined $warm_up ? 2 : 1) + ($heartbeat || LOAD_S) : 0;
 }
 
-# A process that runs no application never blocks: it shows that it lives even where heartbeat_timeout is 0,
-# because applications may block.
+# Seconds between signs of life of a process without an application. It never blocks, so it gives them even if
+# heartbeat_timeout is 0 because applications may block.
 sub engine_heartbeat {
     my ($self) = @_;
     return $self->{options}{heartbeat_timeout} || ENGINE_BEAT_S;
 }
 
-# The value of a limit for one process, so that not all reach it at the same time.
+# The value of a limit for one process, less by chance, so that not all processes reach it at the same time.
 sub by_chance {
     my ($self, $name) = @_;
     my $most = $self->{options}{$name};
     return $most > 100 ? int $most - $most * (0.01 + rand 0.09) : $most;
 }
 
-# Private keys are for the engine alone: processes that run applications have none.
+# Drops private keys, which processes that run applications must not have.
 sub forget_keys {
     my ($self) = @_;
     $_->forget for grep { defined } map { delete $_->{tls} } $self, $self->places;

@@ -14,16 +14,17 @@ use Peregrine::Link;
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX SOCK_STREAM SOL_SOCKET SO_PEERCRED SOMAXCONN pack_sockaddr_un);
 
-# Commands that may be at work at the same time.
+# Commands that may be handled at the same time.
 use constant LINKS_MAX => 16;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# Sockets of this process. Children, in which they are closed already, must not close them again.
+# Sockets of this process. Children have them closed already, and must not close their numbers again.
 my @SOCKETS;
 
-# An abstract name, which ends with the process: there is no file to find, to keep and to remove.
+# The address of a process's socket: an abstract name, which ends with the process, so that there is no file
+# to remove.
 sub _address {
     my ($pid) = @_;
     return pack_sockaddr_un("\0peregrine/$pid");
@@ -57,7 +58,7 @@ sub _without {
     return $self;
 }
 
-# Commands of root, and of the user that could as well send signals to this process.
+# Accepts a command of root, or of the user that could also send signals to this process.
 sub _accept {
     my ($self, $connection) = @_;
     my (undef, $uid) = unpack 'iii', getsockopt($connection, SOL_SOCKET, SO_PEERCRED) // return;
@@ -104,7 +105,7 @@ sub _hear {
     return;
 }
 
-# `name`: of a mount with workers of its own; undef: all workers, as with HUP.
+# Replaces workers. `name`: a mount with workers of its own; undef: all workers, as by HUP.
 sub _reload {
     my ($self, $link, $name) = @_;
     my $supervisor = $self->{supervisor};
@@ -144,7 +145,7 @@ sub _serving {
     return scalar grep { $_->{state} eq 'serving' } $master ? $master->children : ();
 }
 
-# A line for the workers of each mount, and one for all others.
+# Sends a line about the workers of each mount, and one about all others.
 sub _status {
     my ($self, $link) = @_;
     my $supervisor = $self->{supervisor};
@@ -158,7 +159,7 @@ sub _status {
     return Future->done;
 }
 
-# Facts about the workers of each mount, and about all others (`mount`: *).
+# Facts about all workers that belong to no mount alone (`mount`: *), then about those of each mount.
 sub facts {
     my ($supervisor) = @_;
     my @masters = ([ '*', $supervisor->master, undef ]);
@@ -190,12 +191,12 @@ sub close {
 
 # ---- In a command -------------------------------------------------------------------------------
 
-# The link to the server whose master that process is.
+# A link to the server whose master is this process.
 sub connect {
     my ($class, $pid) = @_;
     socket my $socket, AF_UNIX, SOCK_STREAM, 0 or die "socket: $!\n";
     CORE::connect($socket, _address($pid)) or die "process $pid is no server with workers: $!\n";
-    # Any process can take any name.
+    # Any process can take such a name.
     my ($listener) = unpack 'iii', getsockopt($socket, SOL_SOCKET, SO_PEERCRED) // '';
     die "process $pid is no server with workers: another process has taken its name\n"
         if ($listener // 0) != $pid;

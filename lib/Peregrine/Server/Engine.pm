@@ -13,12 +13,12 @@ use Peregrine;
 use Peregrine::Place;
 use Scalar::Util qw(weaken);
 
-# Seconds that an interpreter waits for an engine that is not there yet, or no longer.
+# Seconds that an interpreter waits for an engine that does not exist yet, or has ended.
 use constant JOIN_S => 30;
-# RFC 8555 section 8.3, and the port of https.
+# The path of challenges by HTTP (RFC 8555 section 8.3), and the port of https.
 use constant { CHALLENGES => '/.well-known/acme-challenge', HTTPS => 443 };
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub _new {
@@ -37,7 +37,7 @@ sub make {
     return $self;
 }
 
-# An engine that only this process knows, beside the one that clients come to.
+# An engine that only this process uses, beside the one for clients.
 sub private {
     my ($class, $configuration) = @_;
     return $class->_with_limits($configuration,
@@ -51,8 +51,8 @@ sub _with_limits {
     return $class->_new($configuration, $worker);
 }
 
-# The engine is elsewhere, and has all that is about connections. A master says nothing to an interpreter that
-# starts but that it is to stop.
+# Joins an engine elsewhere, which has all connections. While it waits, a message of the master can only be
+# that it is to stop.
 sub join {
     my ($class, $configuration, %args) = @_;
     for (1 .. JOIN_S) {
@@ -66,7 +66,8 @@ sub join {
 sub worker      { return $_[0]{worker} }
 sub line_handle { return $_[0]{line_handle} }
 
-# Lines that are on their way to a handle without a descriptor still get there when the log goes elsewhere.
+# Starts the access log. Lines on their way to a handle without a descriptor get there even if the log goes
+# elsewhere.
 sub _start_access_log {
     my ($self, $owner) = @_;
     my $options = $self->{configuration}->options;
@@ -80,7 +81,7 @@ sub _start_access_log {
     return;
 }
 
-# Before the first connection comes: it is then that a peer is found trustworthy.
+# Sets the engine up before the first connection, because a peer's trust is decided when it connects.
 sub prepare {
     my ($self, @listeners)       = @_;
     my ($worker, $configuration) = @{$self}{qw(worker configuration)};
@@ -94,7 +95,8 @@ sub prepare {
         $worker->secure($listener->{number}, $tls->engine);
     }
     $worker->health_path($options->{health_path}) if defined $options->{health_path};
-    # The order counts: challenges are answered on port 80, folders and the application behind the redirect.
+    # The order matters: challenges are answered on port 80, folders and the application only behind the
+    # redirect.
     $worker->folder({ path => CHALLENGES, folder => $options->{acme_challenges} })
         if defined $options->{acme_challenges};
     my ($secure) = map { $_->{port} // () } grep { $_->{tls} } @listeners;
@@ -105,7 +107,7 @@ sub prepare {
 
 # ---- A change of options ------------------------------------------------------------------------
 
-# Why a running engine cannot take over new values, in words. It has room for as many fields as it was made
+# A sentence why a running engine cannot take over new values. It has room for as many fields as it was made
 # with.
 sub problem_with {
     my ($self, $given) = @_;
@@ -126,7 +128,7 @@ sub configure {
         sort keys %$given;
 }
 
-# False: the engine has memory for the old limit only.
+# Sets a limit. False: the engine has memory for the old limit only.
 sub _takes_over {
     my ($self, $name, $given) = @_;
     my $limits = PAGI::Server::Options::engine_limits({ $name => $given->{$name} });

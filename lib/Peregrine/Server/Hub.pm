@@ -31,11 +31,11 @@ use constant PASSED_MAX => 64;
 # Seconds between two looks at the hub's thread.
 use constant LOOK_S => 2;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP                       { return 1 }
 sub Peregrine::HubHandle::CLONE_SKIP { return 1 }
 
-# `log`, `configuration`, `heartbeat`.
+# Keys of the arguments: `log`, `configuration`, `heartbeat`.
 sub new {
     my ($class, %args) = @_;
     my $self = bless {%args}, $class;
@@ -48,7 +48,7 @@ sub new {
 
 # Interpreters send one end of a connection each through `hub_join`; the hub receives them from `hub_end`. The
 # process that has the lock of `hub_file` is the hub; the hub of a program that takes over waits for it, and
-# finds the topics there that the hub before has left.
+# finds the topics in that file that the old hub has left.
 sub _open {
     my ($self) = @_;
     socketpair $self->{hub_join}, $self->{hub_end}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
@@ -77,15 +77,16 @@ sub _handle {
     return $handle;
 }
 
-# Name => handle. From then on the socket's file is the next program's: if that does not come, the file stays,
-# and whoever listens there next replaces it.
+# Handles by name for a new program. From then on the socket's file is that program's: if it does not come,
+# the file stays, and the next program that listens there replaces it.
 sub for_handover {
     my ($self) = @_;
     delete $self->{file};
     return map { $_ => $self->{$_} } grep { $self->{$_} } @KEPT, 'hub_listener';
 }
 
-# The socket of other programs, for this user alone: whoever opens it may publish.
+# Opens the socket for programs outside the server, for this user alone: each program that connects may
+# publish.
 sub listen {
     my ($self, %owner) = @_;
     my $path      = $self->{configuration}->options->{channels_socket};
@@ -104,8 +105,7 @@ sub listen {
     return;
 }
 
-# Programs outside the server connect to the hub's place; the hub gets their connections as it gets those of
-# nodes.
+# Passes a connection of a program outside the server on to the hub, as connections of nodes are.
 sub _accept {
     my ($self, $connection) = @_;
     Peregrine::send_descriptors(fileno $self->{hub_join}, 'j', fileno $connection);
@@ -123,7 +123,8 @@ sub _watch {
     return;
 }
 
-# The file goes with the process that made it, if it is still that file.
+# Closes the socket for programs. Its file is removed by the process that has made it, if it is still that
+# file.
 sub _close {
     my ($self) = @_;
     my $acceptor = delete $self->{acceptor};
@@ -135,9 +136,9 @@ sub _close {
     return;
 }
 
-# In a process that is not the hub: with these it could take nodes from the hub, or change histories. `group`:
-# of the mount that the process is for. The workers of one that is confined have its way to the hub, and no
-# other one.
+# Leaves sockets and files in a process that is not the hub: by them it could take nodes from the hub, or
+# change histories. `group`: of the mount that the process is for. Workers of a confined mount keep only their
+# own way to the hub.
 sub leave {
     my ($self, $group) = @_;
     delete @{$self}{qw(hub_end hub_file hub_listener)};
@@ -157,8 +158,8 @@ sub _use {
 # ---- Mounts that are confined to their own topics -----------------------------------------------
 
 # Processes that ask through `hub_join` may name any topic. Workers of a confined mount ask through a socket
-# of their own, and the hub's process passes their connections on with the mount's prefix: so the right
-# comes from the place that a socket belongs to, and no word and no user of the one who asks changes it.
+# of their own, and the hub's process passes their connections on with the mount's prefix: so the socket
+# decides about the right, and no message or user of a worker can change it.
 sub confine {
     my ($self, $group, $prefix) = @_;
     socketpair my $join, my $end, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC or die "the hub's sockets: $!\n";
@@ -179,7 +180,8 @@ sub _watch_confined {
     return;
 }
 
-# A connection that has no room, or is none, is closed: its worker sees that, and asks again.
+# Passes connections of a confined mount on. One for which there is no room is closed: its worker sees that,
+# and asks again.
 sub _pass_on {
     my ($self, $confined) = @_;
     for (1 .. PASSED_MAX) {
@@ -194,7 +196,7 @@ sub _pass_on {
     return;
 }
 
-# In a process that is to have no way to the hub.
+# Leaves all ways to the hub, in a process that must have none.
 sub shut {
     my ($self) = @_;
     $self->leave;
@@ -203,7 +205,7 @@ sub shut {
     return;
 }
 
-# The node of an interpreter, in its loop.
+# A new node in the loop of an interpreter.
 sub node {
     my ($self, $loop) = @_;
     my ($capacity, $expiry_s, $bytes) =
@@ -216,7 +218,7 @@ sub node {
     );
 }
 
-# An engine that is not on the application's thread delivers topics by itself.
+# Has an engine that is not on the application's thread deliver topics itself.
 sub deliver {
     my ($self, $worker) = @_;
     my $code = $worker->deliver_topics(fileno $self->{hub_join}, $self->_history);
@@ -226,14 +228,14 @@ sub deliver {
 
 # ---- The hub ------------------------------------------------------------------------------------
 
-# The URL of the option; empty: there is no Redis.
+# The URL of Redis in the option; empty: none.
 sub _redis {
     my ($self) = @_;
     my $channels = $self->{configuration}->options->{channels};
     return $channels =~ /:/ ? $channels : '';
 }
 
-# Entries, bytes and milliseconds.
+# Limits of a topic's history: entries, bytes and milliseconds.
 sub _history {
     my ($self) = @_;
     my ($entries, $bytes, $age_s) = @{ $self->{configuration}->options }
@@ -241,9 +243,9 @@ sub _history {
     return ($entries, $bytes, int(1000 * $age_s));
 }
 
-# `lock`: a descriptor, or -1 where no other process may be the hub. The hub shares its room among the mounts
-# that are confined, and the rest: so the hub hears of these mounts before any node joins, of which some may
-# wait in the socket.
+# Starts the hub's thread. `lock`: a descriptor, or -1 if no other process can be the hub. The hub is told of
+# confined mounts at its start, because it shares its room among them and the rest, and nodes may already wait
+# in the socket.
 sub _thread {
     my ($self, $lock) = @_;
     my $prefixes = join ' ', sort map { $_->{prefix} } values %{ $self->{confined} || {} };
@@ -305,7 +307,7 @@ sub _tell_lack {
     return;
 }
 
-# `leave`: closes what the process must not have.
+# Starts the process of the hub. `leave`: closes the descriptors that it must not have.
 sub start_process {
     my ($self, $loop, $leave) = @_;
     weaken(my $weak = $self);
@@ -336,10 +338,11 @@ sub stop_process {
     return $beside->stop;
 }
 
-# In the process of the hub: what Peregrine::Child and Peregrine::Process ask of a server.
+# A server in the process of the hub, as far as Peregrine::Child and Peregrine::Process need one.
 package Peregrine::Server::Hub::Serving;
 
-# Looks at a thread that does nothing, which it does every second, until it counts as hung.
+# LOOK_S: see above; SILENT_MAX: looks without a beat, which the thread makes every second, until it counts as
+# hung.
 use constant { LOOK_S => Peregrine::Server::Hub::LOOK_S, SILENT_MAX => 5 };
 
 sub new {
@@ -356,8 +359,8 @@ sub start {
     return 1;
 }
 
-# The thread lives, or the process ends, so that its master starts another one. A process that was stopped
-# itself has given its thread no time either: looks are counted, not seconds.
+# Ends the process if its thread hangs, so that its master starts another one. Looks are counted, not seconds:
+# if the process itself was stopped, its thread had no time either.
 sub _look {
     my ($self) = @_;
     my $beats = $self->{thread} ? $self->{thread}->beats : return;

@@ -17,13 +17,13 @@ use Peregrine::Server::Placement;
 use Peregrine::Server::Stop;
 use Scalar::Util qw(weaken);
 
-# Milliseconds after which an engine whose application is at one event leaves accepting to the others.
+# Milliseconds after which an engine whose application is at one event leaves accepting to other workers.
 use constant YIELD_MS => 5;
 
-# Seconds after which interpreters leave an engine that has gone: a stop ends the engine first.
+# Seconds after which interpreters leave an engine that has gone: at a stop the engine ends first.
 use constant LOST_S => 1;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # Role => whether there is an engine here, and whether the application is.
@@ -67,7 +67,7 @@ sub is_starting {
     return $self->{starting} && !$self->{starting}->is_ready;
 }
 
-# In a process that was forked from its own it is a copy of which nothing may be used.
+# The process of the instance. In a forked child it is a copy, and none of it may be used.
 sub pid        { return $_[0]{pid} }
 sub is_foreign { return defined $_[0]{pid} && $_[0]{pid} != $$ }
 
@@ -124,13 +124,13 @@ sub _make_calls {
     );
 }
 
-# Whether the application here gets only requests that others hand over.
+# Whether the application here gets only requests that other interpreters hand over.
 sub is_sync {
     my ($self) = @_;
     return $self->{role} eq 'interpreter' && $self->{placement}->is_sync($self->{number});
 }
 
-# The facts that a worker needs about handlers that block. `is_sync`: the application is one.
+# Settings for the worker about handlers that block. `is_sync`: the application is such a handler.
 sub sync_handlers {
     my ($self, $is_sync) = @_;
     return if !$self->{placement}->sync_interpreters;
@@ -148,7 +148,7 @@ sub open {
         $self->{monitor}->bind(\%owner) if $self->{monitor} && $self->{role} eq 'alone';
         return $self->_make_engine($owner{uid});
     }
-    # The sockets are the engine's.
+    # The engine's process has the sockets.
     $self->{listeners}->leave_sockets;
     $self->{engine} = Peregrine::Server::Engine->join(
         $self->{configuration},
@@ -169,8 +169,8 @@ sub _make_engine {
     return;
 }
 
-# The sockets come before the application: nothing that it does has to be undone when an address is taken, and
-# processes that it forks get nothing of the engine.
+# Binds the sockets before the application is loaded: nothing that it does has to be undone when an address is
+# taken, and processes that it forks get nothing of the engine.
 sub bind {
     my ($self) = @_;
     $self->open;
@@ -189,7 +189,7 @@ sub listen {
     return Future->fail($error);
 }
 
-# Called with open sockets: starts the application, and then serves requests.
+# Starts the application, and then serves requests. The sockets are open.
 sub begin {
     my ($self) = @_;
     $self->{hub}->start_thread($self->{loop}) if $self->{hub} && $self->{role} eq 'alone';
@@ -206,8 +206,8 @@ sub begin {
     return $starting;
 }
 
-# Beside other interpreters the pool is the master's. Here its processes are forked before the application
-# starts: they have nothing of what it opens.
+# Starts the pool, which beside other interpreters is the master's. Its processes are forked before the
+# application starts, so that they have nothing that it opens.
 sub _start_pool {
     my ($self) = @_;
     Peregrine::Process->load_once($self->{log}, 'code of the worker pool', sub { $self->worker_pool->begin })
@@ -225,7 +225,7 @@ sub _start_pool {
     );
 }
 
-# The application has answered some requests before it gets those of clients.
+# Has the application answer some requests before clients' requests come.
 sub _warm_up {
     my ($self) = @_;
     return Future->done if !$self->{has_application} || !defined $self->options->{warm_up};
@@ -277,7 +277,7 @@ sub _has_engine_elsewhere {
     return $self->{has_engine} && (!$self->{has_application} || $self->options->{engine} eq 'thread');
 }
 
-# The engine has all requests here, for interpreters that join it.
+# Makes the engine give all requests to interpreters that join it.
 sub _use_interpreters {
     my ($self, $worker) = @_;
     $worker->serve_for($self->{reports});
@@ -301,13 +301,13 @@ sub _use_interpreters {
     return;
 }
 
-# How the engine tells of a group: in logs, and where the status is shown.
+# The engine's settings for a group: its name in logs, and its counters if the status is shown.
 sub _account_of {
     my ($self, $group, $name) = @_;
     return (name => $name, $self->{figures} ? $self->{figures}->for_engine($group) : ());
 }
 
-# An application whose responses may name a file, and are compressed.
+# Wraps an application so that its responses may name a file and are compressed.
 sub around {
     my ($self, $kind, $app) = @_;
     my $options = $self->options;
@@ -320,7 +320,7 @@ sub around {
     return PAGI::Server::Compression->new(%$options, loop => $self->{loop})->$kind($app);
 }
 
-# Waits for a start. False: what starts was told to stop meanwhile, and has stopped.
+# Waits for a start. False: it was told to stop meanwhile, and has stopped.
 sub awaited {
     my ($starting, $instance) = @_;
     my (undef,     $category) = $starting->await->failure;
@@ -349,7 +349,7 @@ sub configure {
     return $self->{engine} ? $self->{engine}->configure($configuration) : ();
 }
 
-# `code` gets the reason why another process or interpreter is to take the place of this one.
+# Sets the function that gets the reason why another process or interpreter is to take the place of this one.
 sub on_replace {
     my ($self, $code) = @_;
     $self->{on_replace} = $code;
@@ -364,15 +364,16 @@ sub ask_for_replacement {
     return;
 }
 
-# An interpreter serves. Until then connections wait in the kernel: another program at the same sockets may
-# serve them before, and interpreters that never come to the end of their start would lose them.
+# Accepts connections, because an interpreter serves. Until then they wait in the kernel: another program at
+# the same sockets may serve them before, and interpreters that never come to the end of their start would
+# lose them.
 sub accept_connections {
     my ($self) = @_;
     $self->{engine}->worker->pause_accepting(0) if delete $self->{accepts_later} && $self->{engine};
     return;
 }
 
-# Interpreters of one engine get few requests in turns while one of them is to have its share.
+# Sets whether interpreters get few requests in turns, while one of them, a canary, is to have its share.
 sub take_turns {
     my ($self, $on) = @_;
     $self->{engine}->worker->take_turns($on) if $self->{engine};
@@ -432,8 +433,8 @@ sub hurry        { return $_[0]{stop}->hurry($_[1]) }
 sub give_up_stop { return $_[0]{stop}->give_up }
 sub stop_within  { return $_[0]{stop}->deadline->within($_[1]) }
 
-# All connections are gone. For interpreters the engine has gone, and a new one is about to come: another
-# interpreter joins that. Unless all stop.
+# Called when all connections are gone. In an interpreter the engine has gone, and a new one is about to come,
+# which another interpreter joins; unless all stop.
 sub connections_gone {
     my ($self) = @_;
     return $self->{stop}->connections_gone if $self->{has_engine} || $self->stopping;
@@ -448,7 +449,7 @@ sub _leave_engine {
     return $self->ask_for_replacement('engine');
 }
 
-# From now on the instance stops.
+# Notes that the instance stops.
 sub leave_service {
     my ($self) = @_;
     $self->{running} = 0;
@@ -519,7 +520,7 @@ sub _leave_others {
     return;
 }
 
-# The loop runs no more for this instance.
+# Ends the instance, because its loop does not run any more.
 sub abandon {
     my ($self) = @_;
     return if $self->is_foreign;
@@ -529,7 +530,7 @@ sub abandon {
     return;
 }
 
-# The end of a clone, of which `exit` in the application is one: then its request waits for an answer.
+# Ends a clone, perhaps after `exit` in the application: then its request waits for an answer.
 sub leave_thread {
     my ($self) = @_;
     my $reason = 'the application has called exit' . Peregrine::Process::exit_place();

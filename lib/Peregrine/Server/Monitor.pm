@@ -19,19 +19,19 @@ use Scalar::Util qw(weaken);
 # Seconds between two signs of life of a loop.
 use constant BEAT_S => 1;
 
-# Seconds that a look waits for the hub's counts.
+# Seconds that a reader waits for the hub's counts.
 use constant CHANNELS_S => 0.2;
 
-# Seconds that the status has to stop.
+# Seconds in which the status has to stop.
 use constant SHUTDOWN_S => 1;
 
 # The most workers that TTIN can bring.
 use constant WORKERS_MAX => PAGI::Server::Options::find('workers')->{max};
 
-# Watchers are few and quick: this limits what more of them may cost.
+# Limits for the status: its readers are few and quick, and more of them must not cost much.
 my %FEW = (max_connections => 64, timeout => 10, shutdown_timeout => SHUTDOWN_S);
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -73,7 +73,7 @@ sub _beat_later {
     return;
 }
 
-# The engine has gone. What it has counted stays.
+# Called when the engine has ended. Its counts stay.
 sub stop_counting {
     my ($self, $loop) = @_;
     my $timer = delete $self->{beat};
@@ -82,7 +82,7 @@ sub stop_counting {
     return;
 }
 
-# With mounts of those names that have workers of their own, where the status is shown: what they do.
+# Makes figures for mounts that have workers of their own, if the status is shown.
 sub count_mounts {
     my ($self, @names) = @_;
     return undef if !@names || !$self->{listeners};    ## no critic
@@ -90,8 +90,8 @@ sub count_mounts {
     return $self->{mounts} = Peregrine::Server::MountFigures->new(@names);
 }
 
-# In a process of the interpreters of a group, whose engine is elsewhere and counts: it has only the figures
-# of these.
+# Unmaps figures in a process of interpreters of a group, whose engine counts elsewhere: it keeps only its
+# group's figures.
 sub leave_counting {
     my ($self, $group) = @_;
     $self->{counters}->leave              if $self->{counters};
@@ -100,7 +100,7 @@ sub leave_counting {
     return;
 }
 
-# ---- Showing ------------------------------------------------------------------------------------
+# ---- The status page -----------------------------------------------------------------------------
 
 sub _configuration {
     my ($place, %more) = @_;
@@ -118,8 +118,7 @@ sub planned {
     return $configuration->planned(_places($configuration));
 }
 
-# Binds where the status is served. Server::Starter starts a server beside the old one, which has that address
-# still.
+# Binds the address of the status. A server that Server::Starter starts beside the old one finds it taken.
 sub bind {
     my ($self, $owner) = @_;
     my $options = $self->{options};
@@ -204,8 +203,8 @@ sub leave_place {
 
 # ---- A process of its own, beside interpreters --------------------------------------------------
 
-# The status has a process of its own, which answers while all interpreters are busy, and which is started
-# again as they are. `leave`: closes what the process must not have.
+# Starts the process of the status, which answers while all interpreters are busy, and is started again if it
+# ends. `leave`: closes the descriptors that it must not have.
 sub start_process {
     my ($self, $loop, $leave) = @_;
     $self->{listeners} or return;

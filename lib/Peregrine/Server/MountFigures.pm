@@ -14,17 +14,17 @@ use Scalar::Util qw(weaken);
 # Interpreters of one mount that may run at the same time, old and new ones.
 use constant PLACES => 256;
 
-# Seconds between two notes of what the master knows.
+# Seconds between two notes of the master's facts.
 use constant NOTE_S => 0.5;
 
-# Facts that the master knows of the workers of a mount.
+# The master's facts about the workers of a mount.
 my @NOTED = qw(generation wanted serving replaced);
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# `names`: of mounts with workers of their own, in the order of their groups. The memory has to exist before
-# the process that shows it is forked.
+# `names`: mounts with workers of their own, in the order of their groups. Made before the process that shows
+# the figures is forked, because it shares this memory.
 sub new {
     my ($class, @names) = @_;
     return bless {
@@ -35,7 +35,7 @@ sub new {
     }, $class;
 }
 
-# In a process of the interpreters of a group, or undef: it can write no figures but theirs.
+# Unmaps, in a process of interpreters, the figures of all groups but `group` (undef: of all).
 sub leave_others {
     my ($self, $group) = @_;
     my $tallies = $self->{tallies};
@@ -50,13 +50,13 @@ sub for_engine {
     return (words => $self->{refused}, refused => $group);
 }
 
-# The place at which the interpreters of a group count; 0: those of all mounts without workers of their own.
+# The tally at which the interpreters of a group count; group 0: all mounts without workers of their own.
 sub tally {
     my ($self, $group) = @_;
     return $self->{tallies}[$group];
 }
 
-# Notes from then on what a supervisor knows.
+# Notes the facts of a supervisor from now on, every NOTE_S.
 sub note {
     my ($self, $loop, $supervisor) = @_;
     my @facts = Peregrine::Server::Control::facts($supervisor);
@@ -75,7 +75,7 @@ sub stop {
     return;
 }
 
-# In any process that was forked after `new`.
+# The figures, in any process that was forked after `new`.
 sub facts {
     my ($self) = @_;
     my @facts;

@@ -12,10 +12,10 @@ use Peregrine::Later qw(later);
 use Scalar::Util     qw(weaken);
 use Socket           qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 
-# Seconds between two tries to start interpreters that cannot start; each time twice as long.
+# Seconds between two attempts to start interpreters that cannot start; doubled each time.
 use constant { TRY_S => 1, TRY_MAX_S => 30 };
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # `mount`: its path, host, workers, group, identity and options. The sockets outlive the engine's process.
@@ -32,7 +32,7 @@ sub group    { return $_[0]{mount}{group} }
 sub workers  { return $_[0]{mount}{workers} }
 sub identity { return $_[0]{mount}{identity} }
 
-# Options of the server that these workers have in its place.
+# Options that these workers have instead of the server's.
 sub options {
     my ($self) = @_;
     my $given = $self->{mount}{options} || {};
@@ -42,7 +42,7 @@ sub options {
 # Whether these workers may reach the hub, if the server has one.
 sub has_channels { return $_[0]->options->{channels} // 1 }
 
-# Limits of the group in the engine.
+# Limits in the engine for the group.
 sub limits {
     my ($self, $options) = @_;
     my ($all,  $own)     = ({ %$options, %{ $self->options } }, $self->options);
@@ -57,14 +57,15 @@ sub master        { return $_[0]{master} }
 sub join_socket   { return $_[0]{join_socket} }
 sub engine_socket { return $_[0]{engine_socket} }
 
-# In a child. An interpreter of this mount has the handle that it joins by.
+# Closes the sockets in a child. An interpreter of this mount has the handle by which it joins.
 sub leave_sockets {
     my ($self) = @_;
     delete @{$self}{qw(engine_socket join_socket)};
     return;
 }
 
-# Never fails: a mount without interpreters costs no other one its requests. True, in the Future: some serve.
+# Starts the interpreters. The Future never fails, because other mounts serve without this one. True: some
+# interpreters serve.
 sub start {
     my ($self) = @_;
     my $timer = delete $self->{timer};
@@ -124,7 +125,7 @@ sub name_of {
     return ($host // '') . (length $path ? $path : '/');
 }
 
-# `way`: `stop` or `retire`.
+# Ends the interpreters; `way`: `stop` or `retire`.
 sub end {
     my ($self, $way) = @_;
     my $has_workers = $self->_has_workers;

@@ -14,10 +14,10 @@ use POSIX ();
 # Descriptors that connections leave free for files, logs and databases.
 use constant DESCRIPTORS_RESERVED => 50;
 
-# Descriptors that the engine's process has for one interpreter more: a clone has ten of its own while idle.
+# Descriptors of the engine's process for each further interpreter: a clone has ten of its own while idle.
 my %DESCRIPTORS = (clones => 12, process => 4);
 
-# Interpreters that one engine can have, as engine/src/server/config.zig has them.
+# Interpreters that one engine can have; defined in engine/src/server/config.zig.
 use constant INTERPRETERS_MAX => 64;
 
 # Limits that are meant for all engines together.
@@ -46,7 +46,7 @@ sub new {
         of_mounts    => sum0(map { $_->{workers} } @groups),
         groups       => 1 + @groups,
     }, $class;
-    # An interpreter that is replaced has its place until its last request has ended.
+    # A replaced interpreter keeps its place until its last request has ended.
     $self->{spare} = POSIX::floor((INTERPRETERS_MAX - $self->interpreters_in_all) / $self->{groups});
     return $self;
 }
@@ -58,23 +58,24 @@ sub interpreters       { return $_[0]{interpreters} }
 sub sync_interpreters  { return $_[0]{sync} }
 
 # Processes for handlers that block have the lowest numbers: they are the first to be replaced, so that a new
-# interpreter finds handlers that are as new, and none of them goes when there are to be fewer workers.
+# interpreter finds handlers that are as new, and none of them ends when fewer workers are wanted.
 sub is_sync {
     my ($self, $number) = @_;
     return $number <= $self->{sync} ? 1 : 0;
 }
 
-# All interpreters: also those for handlers that block, and those that one mount alone has.
+# All interpreters, including those for handlers that block and those of one mount alone.
 sub interpreters_in_all { return $_[0]{interpreters} + $_[0]{sync} + $_[0]{of_mounts} }
 
-# Places in the engine for processes of one group, old and new ones: of a mount, or of all others.
+# Places in the engine for interpreters of one group, old and new ones: a mount with workers, or all other
+# mounts.
 sub places {
     my ($self, $workers_of_mount) = @_;
     return $workers_of_mount + $self->{spare} if defined $workers_of_mount;
     return INTERPRETERS_MAX - $self->{of_mounts} - ($self->{groups} - 1) * $self->{spare};
 }
 
-# Workers that there may be at most; undef where each worker has an engine.
+# Workers that are possible at most; undef if each worker has an engine.
 sub most_interpreters {
     my ($self) = @_;
     return $self->has_engine_process || $self->has_clones ? $self->places - $self->{sync} - 1 : undef;
@@ -94,7 +95,7 @@ sub check {
             . ')');
 }
 
-# Dies if responses cannot be held. `prefixes`: of topics for which they are to be.
+# Dies if responses cannot be held. `prefixes`: prefixes of the topics for which they are to be held.
 sub check_grip {
     my ($self, @prefixes) = @_;
     my $asked = $self->{options}{grip};
@@ -139,7 +140,8 @@ sub engine_limits {
     };
 }
 
-# The value that the engine chooses for a limit. A worker is made to ask it, as the server may have none yet.
+# The value that the engine chooses for a limit. A worker is made to ask for it, as the server may have none
+# yet.
 sub limit_in_force {
     my ($self, $name) = @_;
     return Peregrine::Worker->new($self->engine_limits)->stats->{$name};

@@ -10,12 +10,12 @@ use PAGI::Server::StandIn;
 use Peregrine::FileWatch;
 use Scalar::Util qw(weaken);
 
-# Seconds that an interpreter with old code has for its requests.
+# Seconds in which an interpreter with old code has to end its requests.
 use constant LEAVE_S => 5;
 # Seconds between two reports of an interpreter about the files that it has loaded, and bytes of one message
 # about them.
 use constant { REPORT_S => 1, MESSAGE_MAX => 4000 };
-# Changed files that a message names.
+# Changed files that a message names at most.
 use constant NAMED_MAX => 3;
 
 # `log`; `folders`, `sources` and `ignore` for Peregrine::FileWatch.
@@ -26,8 +26,8 @@ sub new {
 
 # ---- In the master ------------------------------------------------------------------------------
 
-# Before the first interpreter loads anything: what is written from now on is newer. Returns what the master
-# of interpreters is to do otherwise.
+# Watches files, before the first interpreter loads any: later changes are newer. Returns settings for the
+# master of interpreters.
 sub watch {
     my ($self, $loop, $on_change) = @_;
     weaken(my $weak = $self);
@@ -66,7 +66,7 @@ sub _shown {
     return $relative =~ m{\A\.\./} ? $path : $relative;
 }
 
-# Seconds that interpreters with old code have.
+# Seconds in which interpreters with old code have to end.
 sub timeout { return LEAVE_S }
 
 sub stop {
@@ -89,7 +89,7 @@ sub load {
     return $app;
 }
 
-# In place of an application that could not start there is one that says why.
+# The application that stands in for one that could not start, and answers with the reason.
 sub stand_in { return PAGI::Server::StandIn->app($_[1]) }
 
 sub _report_later {
@@ -107,7 +107,8 @@ sub _report_later {
     return;
 }
 
-# A message for which there is no room is sent the next time.
+# Tells the master of files that were loaded since the last message. A message for which there is no room is
+# sent the next time.
 sub _report_loaded {
     my ($self, $link) = @_;
     my $told  = $self->{told} ||= {};
@@ -121,7 +122,8 @@ sub _report_loaded {
     return;
 }
 
-# Perl does not tell the path of a file that could not be compiled.
+# The paths of loaded files. Perl does not tell that of a file which could not be compiled, so it is looked
+# for.
 sub _loaded_files {
     my @files;
     for my $name (keys %INC) {

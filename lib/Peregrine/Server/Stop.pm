@@ -15,14 +15,14 @@ use Scalar::Util qw(weaken);
 # of seconds.
 use constant { END_S => 5, END_PART => 4 };
 
-# Seconds in which the refusals of requests leave that have waited for an interpreter until the time was up:
-# at least, however short shutdown_timeout is, and at most.
+# Seconds, at least and at most, in which refusals are sent of requests that have waited for an interpreter
+# until the time was up, however short shutdown_timeout is.
 use constant { REFUSAL_LEAST_S => 0.05, REFUSAL_S => 0.5 };
 
-# Seconds that applications have to return after they were told that the server stops.
+# Seconds in which applications have to return after they were told that the server stops.
 use constant LEAVE_S => 5;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -39,7 +39,8 @@ sub _log    { return $_[0]{instance}->log }
 sub _loop   { return $_[0]{instance}->loop }
 sub _worker { return $_[0]{instance}->engine->worker }
 
-# Server::Starter has started another server on the same sockets when it tells this one to stop.
+# Whether another server accepts at the same sockets: Server::Starter starts it before it tells this one to
+# stop.
 sub others_accept { return Peregrine::Inherited->source eq 'starter' }
 
 sub shutdown {
@@ -61,7 +62,7 @@ sub retire {
     return $self->_stop_by(sub { $self->_retire($why) });
 }
 
-# `begin` makes connections end, the last of which ends the wait.
+# Stops: `begin` makes connections end, and the last one ends the wait.
 sub _stop_by {
     my ($self,     $begin) = @_;
     my ($instance, $loop)  = ($self->{instance}, $self->_loop);
@@ -112,7 +113,7 @@ sub give_up {
     return;
 }
 
-# The loop runs no more for this instance.
+# Ends a stop, because the loop does not run any more for this instance.
 sub abandon {
     my ($self) = @_;
     $self->_stop_waiting(qw(retiring drain_timer leave_timer)) if $self->_loop;
@@ -122,7 +123,7 @@ sub abandon {
     return;
 }
 
-# Lets the requests in flight finish, and cuts what is left when the time is up.
+# Lets requests in flight finish, and cuts the rest when the time is up.
 sub _drain {
     my ($self) = @_;
     $self->_stop_waiting(qw(retiring drain_timer));
@@ -151,8 +152,8 @@ sub _time_to_drain {
     return $seconds - min(END_S, $seconds / END_PART);
 }
 
-# Another process serves at the same sockets. WebSockets and event streams may go on for a while, unless that
-# one has newer code.
+# Retires, because another process serves at the same sockets. WebSockets and event streams may go on for a
+# while, unless that process has newer code.
 sub _retire {
     my ($self, $why) = @_;
     $self->_worker->retire;
@@ -169,7 +170,7 @@ sub _retire {
 }
 
 # A second signal ends the wait for requests, a third one the wait for the application's shutdown. An
-# interpreter whose engine is elsewhere stops later: the engine ends the requests then.
+# interpreter without an engine stops later: the engine, which is elsewhere, ends its requests then.
 sub hurry {
     my ($self, $why) = @_;
     my $instance = $self->{instance};
@@ -196,7 +197,7 @@ sub _cut {
     return;
 }
 
-# Requests that no interpreter has taken are answered, and may be sent again. True: there were some.
+# Refuses requests that no interpreter has taken, so that clients may send them again. True: there were some.
 sub _refuse_waiting {
     my ($self, $why) = @_;
     my $count = $self->_worker->refuse_waiting or return;
@@ -209,7 +210,8 @@ sub _refuse_waiting {
     return 1;
 }
 
-# All connections are gone; and, after that, an application has ended. The last of them ends the stop.
+# Called when all connections are gone, and after that when an application has ended. The last of them ends
+# the stop.
 sub connections_gone {
     my ($self) = @_;
     my $stopped = $self->{stopped} or return;

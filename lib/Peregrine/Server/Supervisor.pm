@@ -28,7 +28,7 @@ use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 
 use constant WORKERS_MAX => PAGI::Server::Options::find('workers')->{max};
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -40,7 +40,7 @@ sub new {
     return $self;
 }
 
-# The process: a Peregrine::Process.
+# Takes the loop, and a Peregrine::Process.
 sub use_loop {
     my ($self, $loop, $process) = @_;
     $self->{loop} = $loop;
@@ -56,7 +56,7 @@ sub use_loop {
     return;
 }
 
-# Takes options over, before the start only.
+# Takes over options, before the start only.
 sub configure {
     my ($self, $configuration) = @_;
     @{$self}{qw(configuration options)} = ($configuration, $configuration->options);
@@ -69,7 +69,7 @@ sub is_running { return $_[0]{running} ? 1 : 0 }
 sub pid        { return $_[0]{pid} }
 sub is_foreign { return defined $_[0]{pid} && $_[0]{pid} != $$ }
 
-# A change of options would not reach the interpreters.
+# The reason why options cannot change now: the change would not reach the interpreters.
 sub problem_with {
     my ($self, $given) = @_;
     return if !$self->{master} || !%$given;
@@ -152,7 +152,8 @@ sub _mount_pools {
     return \@pools;
 }
 
-# Interpreters join the engine by these sockets: a process that has them could have the requests of any mount.
+# Drops the sockets by which interpreters join the engine: a process that has them could get requests of any
+# mount.
 sub _leave_joins {
     my ($self) = @_;
     delete @{$self}{qw(join_socket engine_socket)};
@@ -160,15 +161,15 @@ sub _leave_joins {
     return;
 }
 
-# Descriptors that the hub alone needs. Nodes and publishers have their way to it still.
+# Closes descriptors that the hub alone needs. Nodes and publishers keep their way to it.
 sub _leave_hub {
     my ($self, @group) = @_;
     $self->{hub}->leave(@group) if $self->{hub};
     return;
 }
 
-# In interpreters of a pool, or of none, and in their template. The trace has the requests of all mounts, and
-# is not for the user of one.
+# Leaves, in interpreters of a pool (or of none) and their template, what belongs to others. The trace has
+# requests of all mounts, and is not for the user of one.
 sub _leave_others {
     my ($self, $pool) = @_;
     $self->_leave_joins;
@@ -179,7 +180,7 @@ sub _leave_others {
     return;
 }
 
-# Memory in which other processes count, and from which masters read that an interpreter is busy.
+# Unmaps memory in which other processes count, and from which masters read that an interpreter is busy.
 sub _leave_words {
     my ($self, $group, $own) = @_;
     return if !$self->{placement}->has_engine_process;
@@ -189,7 +190,7 @@ sub _leave_words {
     return;
 }
 
-# All masters but that of the engine.
+# The masters of interpreters, without that of the engine.
 sub _each {
     my ($self) = @_;
     return grep { defined } $self->{master}, @{ $self->{mount_pools} || [] };
@@ -228,14 +229,14 @@ sub _start_pool {
     );
 }
 
-# In a process that has nothing to do with the engine.
+# Leaves the engine's sockets and keys, in a process that has nothing to do with the engine.
 sub _leave_engine {
     my ($self) = @_;
     $self->_leave_joins;
     return $self->_forget_keys;
 }
 
-# In a process that serves nothing.
+# A function that closes all sockets, for a process that serves no requests.
 sub _leave_sockets {
     my ($self) = @_;
     weaken(my $weak = $self);
@@ -263,7 +264,8 @@ sub _master_arguments {
     );
 }
 
-# Interpreters join by a pair of sockets: both stay open here, so that a new engine has the old one's.
+# Starts the engine's process. Interpreters join by a pair of sockets, which stay open here, so that a new
+# engine has the same ones.
 sub _start_engine {
     my ($self) = @_;
     socketpair $self->{engine_socket}, $self->{join_socket}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
@@ -282,7 +284,7 @@ sub _start_engine {
     return $self->{engine_master}->start;
 }
 
-# `pool`: a Peregrine::Server::MountPool, whose interpreters these are.
+# Makes a master of interpreters. `pool`: the Peregrine::Server::MountPool to which they belong, if any.
 sub _make_master {
     my ($self, $pool) = @_;
     my $placement = $self->{placement};
@@ -325,7 +327,8 @@ sub _make_master {
     );
 }
 
-# A process that only clones interpreters does not block; a process for handlers that block does.
+# Seconds between signs of life. A process that only clones interpreters never blocks; one for handlers that
+# block may.
 sub _interpreter_heartbeat {
     my ($self, $number, $pool) = @_;
     return $pool->options->{heartbeat_timeout} // $self->{options}{heartbeat_timeout} if $pool;
@@ -334,8 +337,8 @@ sub _interpreter_heartbeat {
     return $self->{options}{heartbeat_timeout};
 }
 
-# The template: a process that has loaded the application, from which interpreters are forked. It serves
-# nothing.
+# Arguments for a template: a process that has loaded the application, and from which interpreters are forked.
+# It serves no requests.
 sub _template {
     my ($self, $pool) = @_;
     my $preloads = ($pool ? $pool->options->{preload_app} : undef) // $self->{options}{preload_app};
@@ -347,8 +350,8 @@ sub _template {
         load => sub {
             $weak->_leave_all($pool, $joins);
             $weak->{listeners}->leave_sockets;
-            # Interpreters that are forked from here have nothing left to leave: each sub that runs in one of
-            # them has it copy some pages.
+            # Interpreters that are forked from here have nothing left to leave: each sub that runs in an
+            # interpreter makes it copy pages.
             $weak->{is_template} = 1;
             $weak->{load_app}->(0, $pool ? $pool->group : 0);
             $weak->_prepare($pool);
@@ -364,7 +367,7 @@ sub _template {
     );
 }
 
-# The sockets, and which listener each one is.
+# The sockets for an interpreter, and the listener of each.
 sub _sent_to_interpreter {
     my ($self, $record, $pool) = @_;
     return ({}, fileno $pool->join_socket)   if $pool;
@@ -373,7 +376,7 @@ sub _sent_to_interpreter {
     return ({ sockets => join ',', map { $_->[0] } @sockets }, map { fileno $_->[1] } @sockets);
 }
 
-# A server that was told to stop meanwhile has given its sockets up.
+# Called when interpreters serve. A server that was told to stop meanwhile has given up its sockets.
 sub _serving {
     my ($self) = @_;
     return if $self->{stopping};
@@ -393,7 +396,7 @@ sub _load_certificates {
     return;
 }
 
-# Certificates only, in every process that has them.
+# Loads certificates again, and nothing else, in each process that has them.
 sub load_again {
     my ($self) = @_;
     $self->_load_certificates;
@@ -401,7 +404,7 @@ sub load_again {
     return;
 }
 
-# For the processes that have the engine, and the template of those.
+# Passes a message about certificates to the processes of the engine, and to their template.
 sub tell_certificates {
     my ($self, @message) = @_;
     my $master = $self->{engine_master} || $self->{master} or return;
@@ -416,7 +419,7 @@ sub restart {
     return $self->_renew('SIGHUP') if $self->{reload};
     $self->{log}->info('SIGHUP: ' . $self->_what_restarts);
     return $self->_restart_all if !$self->{pool};
-    # New interpreters find handlers that are as new.
+    # Interpreters with new code have to find handlers with new code.
     return $self->{pool}->restart->then(sub {
         my ($is_new) = @_;
         return Future->done(0)     if $self->{stopping};
@@ -426,7 +429,7 @@ sub restart {
     })->retain;
 }
 
-# New interpreters begin in the directory to which its path leads now.
+# Makes new interpreters begin in the directory to which its path leads now.
 sub enter_directory {
     my ($self) = @_;
     my $path = $self->{directory} // return;
@@ -435,7 +438,7 @@ sub enter_directory {
     return;
 }
 
-# The interpreters of one mount do not wait for those of another.
+# Restarts all interpreters. Those of one mount do not wait for those of another.
 sub _restart_all {
     my ($self) = @_;
     my @restarts = map { $_->restart } $self->_each;
@@ -514,7 +517,7 @@ sub hand_over {
     return;
 }
 
-# Children may be of a user who cannot open the file: they get it open.
+# Opens logs anew. Children get the open file, as their user may be unable to open it.
 sub reopen_logs {
     my ($self) = @_;
     $_->() for @{ $self->{reopens} };
@@ -524,7 +527,7 @@ sub reopen_logs {
     return;
 }
 
-# In a template.
+# Takes over new log files in a template.
 sub _take_logs {
     my ($self, @descriptor) = @_;
     return Peregrine::Process->take_logs($self->{reopens}, @descriptor);
@@ -532,16 +535,16 @@ sub _take_logs {
 
 # ---- Stop ---------------------------------------------------------------------------------------
 
-# Closes and removes sockets, so that no client finds them any more. Connections that have come are served by
-# the children, which have copies of the sockets.
+# Ends the server. Sockets are closed and removed, so that no client finds them any more; connections that
+# have come are served by children, which have copies of the sockets.
 sub shutdown {
     my ($self) = @_;
     $self->{takeover}->cancel;
     return $self->end(!$self->{stopping} && Peregrine::Server::Stop::others_accept() ? 'retire' : 'stop');
 }
 
-# `way`: `stop`, or `retire` where another program accepts at the same sockets. Connections end with the
-# engine: the interpreters come after it.
+# Ends the children. `way`: `stop`, or `retire` if another program accepts at the same sockets. Connections
+# end with the engine; the interpreters end after it.
 sub end {
     my ($self, $way) = @_;
     if ($self->{stopping}) {
@@ -554,7 +557,7 @@ sub end {
     $self->{deadline}->begin($self->{options}{shutdown_timeout});
     my $stopping = $self->{stopping} = $loop->new_future;
     $self->{listeners}->close;
-    # A program that takes over shows the status from now on; otherwise it is shown to the end.
+    # At a take-over the new program shows the status from now on; otherwise it is shown to the end.
     my $status = $way eq 'retire'       ? $monitor->stop_process       : undef;
     my $engine = $self->{engine_master} ? $self->{engine_master}->$way : Future->done;
     my $stopped =
@@ -599,7 +602,7 @@ sub hurry {
     return;
 }
 
-# Children have deadlines of their own.
+# Does nothing: children have deadlines of their own.
 sub give_up_stop { return }
 sub fail_stalled { return 0 }
 
@@ -642,16 +645,16 @@ sub configuration_of_child {
     return $self->{configuration}->with_all($self->_options_of_child($self->{placement}->share));
 }
 
-# Children have a loop of the same class as the master.
+# The options of a child, which has a loop of the same class as the master.
 sub _options_of_child {
     my ($self, @own) = @_;
     my $type = $self->{options}{loop_type} // ref($self->{loop}) =~ s/\AIO::Async::Loop:://r;
     return { %{ $self->{options} }, loop_type => $type, @own };
 }
 
-# Called before an interpreter is forked. The names of options lie all over the memory of the program, and a
-# copy counts a reference to each: an interpreter that made it would write to many pages. Parts of limits are
-# for engines.
+# Makes configuration and log of interpreters before they are forked. Names of options are spread over the
+# program's memory, and a copy counts a reference to each: an interpreter that made it would write to many
+# pages. Only engines get parts of limits.
 sub _prepare {
     my ($self, $pool) = @_;
     my $configuration = $self->{configuration}->with_all($self->_options_of_child(
@@ -662,7 +665,7 @@ sub _prepare {
     return;
 }
 
-# The variables of the server's options, and the place of its status, are for no child.
+# Drops variables of the server's options, and sockets of the status, which no child needs.
 sub _leave_status {
     my ($self) = @_;
     PAGI::Server::Options::forget_environment();
@@ -670,8 +673,7 @@ sub _leave_status {
     return;
 }
 
-# The application, which is about to be loaded, finds no socket of the engine's, and no key, where the
-# interpreter joins an engine.
+# Leaves, in an interpreter that joins an engine, sockets and keys, before the application is loaded.
 sub _leave_all {
     my ($self, $pool, $joins) = @_;
     $self->_leave_others($pool);
@@ -723,12 +725,12 @@ sub _instance {
     return ($instance, $child, $loop);
 }
 
-# Returns the exit status of the process.
+# Runs the engine's process; returns its exit status.
 sub _serve_as_engine {
     my ($self, $record) = @_;
     $self->_leave_hub;
     $self->_leave_status;
-    # A program before this one may have had sockets for several processes.
+    # An old program may have had sockets for several processes.
     $self->{listeners}->keep_for(1, 1);
     my ($instance, $child, $loop) = $self->_instance(
         $record,
@@ -743,7 +745,7 @@ sub _serve_as_engine {
     return $child->serve;
 }
 
-# Returns the exit status of the process.
+# Runs an interpreter's process; returns its exit status.
 sub _serve_as_interpreter {
     my ($self, $record, $pool) = @_;
     my ($number, $counters) = ($record->{number}, $self->{monitor}->counters);
@@ -786,7 +788,7 @@ sub _load {
     return $application->load($reload->stand_in($record->{failure}));
 }
 
-# Loops keep TERM for their next turn, which comes after the load: until then TERM just ends the process.
+# Loads the application. TERM ends the process meanwhile: a loop would keep the signal until the load is over.
 sub _load_in_interpreter {
     my ($self, @which)   = @_;
     my ($term, $blocked) = (POSIX::SigSet->new(POSIX::SIGTERM()), POSIX::SigSet->new);
@@ -806,7 +808,7 @@ sub _load_in_interpreter {
     return $app;
 }
 
-# The sockets that the process has inherited, or was sent.
+# Takes the sockets that the process has inherited, or was sent.
 sub _take_sockets {
     my ($self, $record) = @_;
     my $listeners = $self->{listeners};
@@ -815,7 +817,7 @@ sub _take_sockets {
     return $listeners->keep_for(@{$record}{qw(number wanted)});
 }
 
-# The way to the engine: inherited, or sent.
+# The socket by which the interpreter joins the engine: inherited, or sent.
 sub _join_socket {
     my ($self, $record, $pool) = @_;
     my $descriptors = $record->{descriptors}
@@ -824,7 +826,7 @@ sub _join_socket {
     return $socket;
 }
 
-# Private keys and those of tickets are for the engine alone. What OpenSSL frees it wipes.
+# Drops private keys and those of tickets, which only the engine needs. OpenSSL wipes memory that it frees.
 sub _forget_keys {
     my ($self) = @_;
     $self->{configuration}->forget_keys;

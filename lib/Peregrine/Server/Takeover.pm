@@ -11,8 +11,8 @@ use Peregrine::Inherited;
 use Peregrine::Later qw(later weakly);
 use Scalar::Util     qw(weaken);
 
-# `loop`, `log`, `process`, `pid_file`, `listeners` (a list); `limit`: seconds that a new program has
-# for its start; `leave`: what the old one does when the new one serves.
+# `loop`, `log`, `process`, `pid_file`, `listeners` (a list); `limit`: seconds that a new program has for its
+# start; `leave`: called in the old program when the new one serves.
 sub new {
     my ($class, %args) = @_;
     my $self = bless {%args}, $class;
@@ -22,7 +22,7 @@ sub new {
 
 # ---- In the old program -------------------------------------------------------------------------
 
-# `handover` are the arguments of Peregrine::Handover.
+# Starts a new program. `handover` are the arguments of Peregrine::Handover.
 sub start {
     my ($self, %handover) = @_;
     my $before = $self->{handover};
@@ -51,8 +51,8 @@ sub start {
     return;
 }
 
-# The reason why USR2 cannot start a new program: the program that watches this process would take its end for
-# the end of the server.
+# The reason why USR2 cannot start a new program: a program that watches this process would take its end for
+# that of the server.
 sub _instead {
     my ($self) = @_;
     my $source = Peregrine::Inherited->source;
@@ -61,7 +61,7 @@ sub _instead {
     return 'systemd would not know the new process: set Type=notify in the unit of this service';
 }
 
-# A program that hangs while it starts is given up, so that there can be another attempt.
+# Ends a new program that hangs while it starts, so that another attempt is possible.
 sub _limit {
     my ($self, $pid) = @_;
     my $seconds = $self->{limit} or return;
@@ -82,7 +82,7 @@ sub unlimit {
     return;
 }
 
-# When the new program serves, this one leaves, and serves the connections that it has.
+# Leaves when the new program serves. Connections that this process has are served to their end.
 sub _hear {
     my ($self, $word) = @_;
     return if $word ne 'serving' || $self->{is_over}++;
@@ -109,7 +109,7 @@ sub _ended {
     return;
 }
 
-# The server stops for another reason.
+# Ends the new program, because the server stops for another reason.
 sub cancel {
     my ($self) = @_;
     kill TERM => $self->{handover}->pid if $self->{handover} && !$self->{is_over};
@@ -118,7 +118,7 @@ sub cancel {
 
 # ---- In the new program -------------------------------------------------------------------------
 
-# `log`, `pid_file`, `listeners` (a list).
+# Tells the old program that this one serves. `log`, `pid_file`, `listeners` (a list).
 sub serves {
     my ($class, %args) = @_;
     my $handover = Peregrine::Handover->from_environment or return;

@@ -17,7 +17,7 @@ use constant VARIABLE => 'PEREGRINE_TRACE';
 # The trace of this process, which all its servers share.
 my $TRACE;
 
-# Before there are threads and children: these have the memory then, too.
+# Makes the trace before threads and children exist, which share its memory.
 sub begin {
     my ($class, $log) = @_;
     return $TRACE if $TRACE;
@@ -38,27 +38,28 @@ sub begin {
     $TRACE = bless { handle => $handle, memory => $memory }, $class;
     return $TRACE                                                                 if !length $wanted;
     return $log->warn(VARIABLE . ": '$wanted' cannot be traced, 'exchanges' can") if $wanted ne 'exchanges';
-    # The reader of the program before this one goes on.
+    # A reader that the old program has started goes on.
     $TRACE->_start_reader if $is_new;
     return $TRACE;
 }
 
 sub handle { return $_[0]{handle} }
 
-# Closed in this process, which makes no records from now on, nor will its children.
+# Closes the trace in this process: neither it nor its children make records from now on.
 sub leave {
     delete @{$TRACE}{qw(handle memory)} if $TRACE;
     Peregrine::trace_close();
     return;
 }
 
-# The present process is the server from now on: readers end when it does.
+# Makes the present process the server of the trace: readers end when it ends.
 sub serves {
     my ($self) = @_;
     return $self->{memory} ? $self->{memory}->serves($$) : ();
 }
 
-# A process that is nobody's child here: its end is not to be waited for.
+# Starts a reader by a process between the two, so that the reader is no child of the server, which need not
+# wait for it.
 sub _start_reader {
     my ($self) = @_;
     $self->{memory}->want;

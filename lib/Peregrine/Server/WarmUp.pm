@@ -17,16 +17,16 @@ use POSIX        ();
 use Scalar::Util qw(weaken);
 use Socket       qw(SOCK_STREAM);
 
-# Seconds between two looks whether applications have ended behind their answers, and seconds for all looks.
+# Seconds between two looks whether applications have ended after their answers, and seconds for all looks.
 use constant { LOOK_S => 0.01, ENDS_S => 5 };
-# Seconds after its deadline for the interpreter to hear of it, unless the application blocks it.
+# Seconds that an interpreter has to hear of its deadline; after that it counts as blocked by the application.
 use constant HEAR_S => 3;
 # Bytes that are read at a time.
 use constant PIECE => 64 << 10;
-# The last bytes of an answer in chunks.
+# The end of a chunked answer.
 use constant END_OF_CHUNKS => "0\r\n\r\n";
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # `instance`: a Peregrine::Server::Instance whose application has started.
@@ -37,8 +37,9 @@ sub new {
     return $self;
 }
 
-# An engine of the process's own answers, so the application gets what a client's request would give it. The
-# client is another process: an application of PSGI may block this one until its answer is taken.
+# Warms the application up. An engine of this process answers, so the application gets what a client's request
+# would give it. The client is another process: an application of PSGI may block this one until its answer is
+# read.
 sub run {
     my ($self)   = @_;
     my $instance = $self->{instance};
@@ -83,7 +84,7 @@ sub _start_client {
     my ($self, $path, $socket) = @_;
     pipe my $reader, my $writer or die "warm-up: pipe: $!\n";
     my $link = $self->{instance}->link;
-    # The link itself is closed in processes that are forked here.
+    # The link itself is closed in the child.
     my $copy        = $link ? POSIX::dup($link->descriptor) : undef;
     my $interpreter = $$;
     my $client      = Peregrine::Fork::child() // die "warm-up: fork: $!\n";
@@ -102,7 +103,7 @@ sub _start_client {
     return;
 }
 
-# The client says all that it has to say at once.
+# Handles the client's report, which it writes at once.
 sub _heard {
     my ($self) = @_;
     my $done   = $self->{done};
@@ -115,7 +116,7 @@ sub _heard {
     return $done->fail("warm-up: its client has ended\n", 'warm_up');
 }
 
-# The end of the engine would cancel applications that have work behind their answers.
+# Waits for applications that work on after their answers, which the end of the engine would cancel.
 sub _wait_for_ends {
     my ($self, $looks) = @_;
     my $done = $self->{done};
@@ -135,7 +136,7 @@ sub _tell {
     return;
 }
 
-# An interpreter that is killed cannot.
+# Removes the folder, which an interpreter that is killed cannot do.
 sub _remove_folder {
     my ($self) = @_;
     unlink "$self->{folder}/engine";
@@ -143,7 +144,7 @@ sub _remove_folder {
     return;
 }
 
-# Returns a problem, in words, or an empty text.
+# Makes all requests; returns a problem in words, or an empty text.
 sub _ask_for_all {
     my ($self, $path, $writer) = @_;
     my $instance = $self->{instance};
@@ -169,8 +170,8 @@ sub _ask_for_all {
     return '';
 }
 
-# The application blocks the interpreter, which hears nothing. A thread cannot be ended. The parent is another
-# process, the master perhaps, when the interpreter has ended meanwhile.
+# Ends an interpreter that the application blocks, so that it hears nothing. A thread cannot be ended. If the
+# interpreter has ended meanwhile, the parent is another process, the master perhaps.
 sub _end_interpreter {
     my ($self, $reason) = @_;
     my $instance    = $self->{instance};
@@ -180,8 +181,8 @@ sub _end_interpreter {
         $self->{link}->say(failed => $reason);
         return kill KILL => $interpreter;
     }
-    # A server without a master has files to remove, and does so if the application returns meanwhile. TERM
-    # would make the end one that service managers take for a stop.
+    # A server without a master has files to remove, and does so if the application returns meanwhile. After
+    # TERM service managers would take its end for a stop.
     $instance->log->error($reason);
     my $end = time + $instance->options->{shutdown_timeout};
     sleep 1 while time < $end && getppid == $interpreter;

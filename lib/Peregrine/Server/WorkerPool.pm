@@ -17,13 +17,13 @@ use Peregrine::Spread;
 use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET SOL_SOCKET SO_RCVTIMEO SO_SNDBUF);
 
-# Seconds after which an idle process looks at what its master says, where no signal has told it to.
+# Seconds after which an idle process looks at its master's messages, if no signal has told it to.
 use constant LOOK_S => 1;
 
-# Bytes of calls on their way that the kernel is asked for: it allows less.
+# Bytes of calls on their way, as asked of the kernel, which allows fewer.
 use constant SEND_BYTES => 1 << 24;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # `log`, `configuration`, `reopens`: functions that open logs anew.
@@ -39,7 +39,8 @@ sub new {
     return $self;
 }
 
-# Interpreters send calls to `calls`; idle processes wait at `takes`, of which one gets each call.
+# Makes the pool's sockets. Interpreters send calls to `calls`; idle processes wait at `takes`, and one of
+# them gets each call.
 sub _open {
     my ($self) = @_;
     socketpair $self->{calls}, $self->{takes}, AF_UNIX, SOCK_SEQPACKET, PF_UNSPEC
@@ -68,7 +69,7 @@ sub for_interpreter {
     );
 }
 
-# For whoever shows the status.
+# Figures for the status.
 sub facts {
     my ($self) = @_;
     my @names = Peregrine::PoolProcess::COUNTS;
@@ -80,8 +81,8 @@ sub facts {
 
 # ---- Processes ----------------------------------------------------------------------------------
 
-# `leave`: closes what the processes must not have. `has_template`: they come from a process that has loaded
-# their code.
+# Starts the processes. `leave`: closes descriptors that they must not have. `has_template`: they are forked
+# from a process that has loaded their code.
 sub start {
     my ($self, $loop, %args) = @_;
     weaken(my $weak = $self);
@@ -133,7 +134,7 @@ sub _load {
     return;
 }
 
-# Returns the exit status of the process.
+# Runs a process of the pool; returns its exit status.
 sub _run {
     my ($self, $record) = @_;
     return Peregrine::PoolProcess->new(
@@ -150,7 +151,7 @@ sub _run {
     )->run;
 }
 
-# The Future of `start` fails with the category `stopped`, unless it is done.
+# Interrupts the start: its Future fails with the category `stopped`, unless it is done.
 sub stop_start {
     my ($self) = @_;
     my $master = $self->{master};
@@ -158,7 +159,7 @@ sub stop_start {
     return;
 }
 
-# True, in the Future: all processes have new code.
+# Replaces all processes. The Future is true if all have new code.
 sub restart {
     my ($self) = @_;
     return $self->{master} ? $self->{master}->restart : Future->done(1);
@@ -170,7 +171,7 @@ sub tell {
     return;
 }
 
-# In a process of the pool, or their template.
+# Takes over new log files, in a process of the pool or in their template.
 sub _take_logs {
     my ($self, @descriptor) = @_;
     return Peregrine::Process->take_logs($self->{reopens}, @descriptor);
@@ -188,7 +189,8 @@ sub hurry {
     return;
 }
 
-# The master's Future is done within a callback of the master, which has to be there still.
+# Stops the processes. The master's Future is done within a callback of the master, which must exist until
+# that returns.
 sub stop {
     my ($self, $loop, $seconds) = @_;
     my $master = $self->{master} or return Future->done;
@@ -198,7 +200,7 @@ sub stop {
     });
 }
 
-# Processes end when they see that their master has gone.
+# Drops the master, whose processes end when they see that it has gone.
 sub abandon {
     my ($self) = @_;
     $self->{deadline}->clear;
@@ -215,10 +217,10 @@ use parent -norequire, qw(Peregrine::Master);
 use List::Util       qw(max min);
 use Peregrine::Later qw(weakly);
 
-# `notice`: a word in shared memory; `untaken`: tells how many calls no process has taken. `count` is the most
-# processes that there may be, and their number at the start. With pool_idle_timeout there are fewer while
-# they are idle: one at least, and as a rule one more than are at calls, so that calls which come one after
-# another do not wait for the start of a process.
+# `notice`: a word in shared memory; `untaken`: counts calls that no process has taken; `count`: the most
+# processes, and their number at the start. With pool_idle_timeout there are fewer while they are idle: at
+# least one, and as a rule one more than are at calls, so that calls which come one after another do not wait
+# for the start of a process.
 sub new {
     my ($class, %args) = @_;
     my $self = $class->SUPER::new(%args);
@@ -246,7 +248,7 @@ sub _serving {
     return grep { $_->{state} eq 'serving' } $self->children;
 }
 
-# Adds processes for calls that wait, one at least, if none is idle. A process that is on its way out takes no
+# Adds at least one process for calls that wait, if no process is idle. One that is about to end takes no
 # further call, though its word may still say that it is idle.
 sub _grow {
     my ($self) = @_;
@@ -257,7 +259,8 @@ sub _grow {
     return $self->set_count(min($self->{at_most}, $self->{wanted} + max(1, $self->{untaken}->())));
 }
 
-# The numbers of processes have no gap: only the last one goes, and another one stays idle.
+# Lets an idle process end. Only the one with the highest number goes, so that the numbers have no gap, and
+# another one stays idle.
 sub _shrink {
     my ($self, $child) = @_;
     return if !$self->is_running || $child->{state} ne 'serving' || $child->{number} != $self->{wanted};
@@ -266,7 +269,8 @@ sub _shrink {
     return $self->set_count($self->{wanted} - 1);
 }
 
-# A process that gets a call may see another one idle that is about to end, and does not say `busy`.
+# Looks for calls that wait, too: a process that gets a call may see another one idle that is about to end,
+# and not say `busy`.
 sub _look {
     my ($self) = @_;
     $self->_grow;
@@ -276,15 +280,16 @@ sub _look {
     return $self->SUPER::_look;
 }
 
-# An idle process may get one more call before it reads that it is to leave, and says when it has. Others read
-# that before their next call.
+# Notes a leaving process that is at a call as having left: it reads its messages before the next call. An
+# idle process may get one more call before it reads that it is to leave, and says itself when it has.
 sub _note_leaving {
     my ($self, $child) = @_;
     $child->{leaves} = 1 if !$self->_is_idle($child);
     return;
 }
 
-# The caller has got its failure already. A process that is killed for its call has not failed by itself.
+# Kills a process whose call has had its time. The caller has got its failure already, and the process has not
+# failed by itself.
 sub _check_busy {
     my ($self, $child, $now) = @_;
     my $until = $self->_word($child);
@@ -293,7 +298,8 @@ sub _check_busy {
     return;
 }
 
-# A process that was idle may have got a call while it was told to leave: the call has the time of any call.
+# Kills a process; but one that was idle and was told to leave may have got a call meanwhile, which has the
+# time of any call.
 sub _kill {
     my ($self, $child, $why, $counts_as) = @_;
     my $is_at_a_call = $self->_word($child) > Peregrine::PoolProcess::IDLE;
@@ -306,9 +312,9 @@ sub _is_crash {
     return ($child->{counts_as} // '') ne 'request' && $self->SUPER::_is_crash($child);
 }
 
-# A process that is at a call does not read what it is told. One that was idle and is not needed has time: the
-# signal could come when it has just got a call. Calls that wait are for its successor, unless all processes
-# stop.
+# Tells a process to leave. At a call it does not read its messages. One that was idle and is not needed has
+# time, because the signal could come when it has just got a call. Waiting calls are left to its successor,
+# unless all processes stop.
 sub _tell_to_leave {
     my ($self, $child, $seconds, @message) = @_;
     @message = qw(retire restart) if $message[0] eq 'stop' && $self->{phase} ne 'stopping';
