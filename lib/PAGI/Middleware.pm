@@ -1,6 +1,6 @@
 package PAGI::Middleware;
 
-# Peregrine's own. Makefile.PL leaves one that another distribution has installed where it is.
+# A module of Peregrine. Makefile.PL does not replace one that another distribution has installed.
 use strict;
 use warnings;
 

@@ -10,7 +10,7 @@ use parent qw(PAGI::App::File);
 use JSON::PP ();
 use Peregrine::FileAnswer;
 
-# Entries of a listing: a directory with more shows the first of them by name.
+# Entries of a listing at most: of a larger directory the first ones by name are shown.
 use constant ENTRIES_MAX => 10_000;
 
 my %ESCAPED = ('&' => '&amp;', '<' => '&lt;', '>' => '&gt;', '"' => '&quot;', q{'} => '&#39;');
@@ -44,7 +44,7 @@ sub _missing {
     ];
 }
 
-# The directory that a path means; undef: none that may be shown. Links are not followed.
+# The directory of a path; undef: no directory that may be shown. Symbolic links are not followed.
 sub _folder {
     my ($self, $path) = @_;
     my $folder = $self->{root};
@@ -74,7 +74,7 @@ sub _entries {
 sub _json {
     my ($entries) = @_;
     my @list = map { +{%$_} } @$entries;
-    # Names are bytes: they become text where they are UTF-8.
+    # Names are bytes, which become text if they are UTF-8.
     utf8::decode($_->{name}) for @list;
     return JSON::PP->new->utf8->canonical->encode(\@list);
 }

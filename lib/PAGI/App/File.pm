@@ -15,7 +15,7 @@ my %KNOWN = map { $_ => 1 } qw(root default_type index handle_ranges);
 
 sub new {
     my ($class, %options) = @_;
-    delete $options{_caller_file};    # which loaders give
+    delete $options{_caller_file};    # loaders give this one
     my $self    = bless { index => [qw(index.html index.htm)], handle_ranges => 1, %options }, $class;
     my @unknown = grep { !$self->_options->{$_} } sort keys %options;
     croak "$class: there is no option '$unknown[0]'"      if @unknown;

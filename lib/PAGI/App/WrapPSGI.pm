@@ -13,10 +13,10 @@ use PAGI::App::WrapPSGI::Response;
 use PAGI::Sync;
 use Scalar::Util qw(reftype);
 
-# Headers where no process is free and too many requests wait.
+# Headers of a refusal when no process is free and too many requests wait.
 my @REFUSAL = ('Content-Type' => 'text/plain', 'Retry-After' => 1);
 
-# Arguments, and what is allowed.
+# Arguments, each with a function that says what is wrong with its value.
 my %ARGUMENTS = (
     psgi_app => sub { ref $_[0] && reftype($_[0]) eq 'CODE' ? undef : 'must be a code reference' },
     workers  => sub {
@@ -55,8 +55,8 @@ sub to_app {
     };
 }
 
-# Processes are forked before the first connection comes, where the server has a lifespan; none where the
-# server has some.
+# Handles the lifespan: processes are forked before the first connection comes. If the server has a pool, it
+# forks none.
 async sub _live {
     my ($self, $receive, $send, $pool) = @_;
     for my $step ([ startup => 'start' ], [ shutdown => 'stop' ]) {
@@ -68,7 +68,7 @@ async sub _live {
     return;
 }
 
-# Each process has a pool of its own, also a process that was forked from another.
+# The pool of this process; a process that was forked from another makes its own.
 sub _pool {
     my ($self) = @_;
     delete $self->{pool} if $self->{pool} && !$self->{pool}->is_ours;
@@ -91,7 +91,7 @@ async sub _answer {
     return await $pool->run($env, $body, $sink);
 }
 
-# In a process of the server that may block: $receive and $send do.
+# Runs the application in a process of the server that may block: $receive and $send block there.
 sub _block {
     my ($self, $scope, $receive, $send) = @_;
     my $body = PAGI::App::WrapPSGI::Environment::gather($receive)->get or return;

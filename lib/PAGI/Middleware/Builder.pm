@@ -11,7 +11,7 @@ use Scalar::Util qw(blessed reftype);
 
 our @EXPORT = qw(builder enable enable_if mount);
 
-# The builder of the builder { } block that runs.
+# The builder of the `builder { }` block that is running.
 our $current;
 
 sub new {
@@ -26,7 +26,7 @@ sub builder(&) {
     return $self->to_app($app);
 }
 
-# The words are methods, too: the builder that they are called on, or that of the block that runs.
+# The builder of a call: the words are methods of a builder, too, and functions inside a block.
 sub _builder {
     my ($word, $arguments) = @_;
     return shift @$arguments if blessed $arguments->[0] && $arguments->[0]->isa(__PACKAGE__);
@@ -79,7 +79,7 @@ sub _shown {
     return ref $value ? 'a reference' : "'$value'";
 }
 
-# A function, or what an object makes with to_app.
+# A function, or the function that an object makes by to_app.
 sub _app {
     my ($where, $value) = @_;
     $value = $value->to_app if blessed $value && $value->can('to_app');
@@ -87,7 +87,7 @@ sub _app {
     croak "$where needs an application, a code reference or an object with to_app, not " . _shown($value);
 }
 
-# An object that is given, or one of a class that is named.
+# A middleware object: the given one, or a new one of the class that is named.
 sub _middleware {
     my ($word, $what, @config) = @_;
     if (blessed $what) {
@@ -130,7 +130,7 @@ sub _layered {
     };
 }
 
-# The longest prefix wins, so that the order of mounts does not matter.
+# Dispatches to mounts. The longest prefix wins, so that their order does not matter.
 sub _mounted {
     my ($app, @mounts) = @_;
     return $app if !@mounts;

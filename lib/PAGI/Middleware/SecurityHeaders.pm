@@ -51,7 +51,8 @@ sub wrap {
     };
 }
 
-# A start with the fields that it does not have itself. What is no list of pairs is the server's to refuse.
+# Adds the fields that a start does not have itself. Headers that are no list of pairs are left for the server
+# to refuse.
 sub _with {
     my ($event, $fields) = @_;
     my $headers = $event->{headers} // [];

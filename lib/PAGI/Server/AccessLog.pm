@@ -71,7 +71,7 @@ sub problem {
     return _is_path($target) ? Peregrine::File::problem($target) : ();
 }
 
-# A handle of another kind (a scalar, a tied handle, a logger) is given its lines by Perl.
+# The descriptor of a handle. A scalar, a tied handle or a logger has none, and gets its lines by Perl code.
 sub _descriptor {
     my ($handle) = @_;
     return (defined openhandle($handle) ? fileno $handle : undef) // NO_DESCRIPTOR;

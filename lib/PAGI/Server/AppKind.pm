@@ -9,8 +9,8 @@ use Scalar::Util qw(blessed reftype);
 
 use constant PSGI => 'a PSGI application';
 
-# Files of frameworks for other servers, and what an application is that loads them; the most
-# telling one first.
+# Files of frameworks for other servers, and the kind of an application that loads them; the most specific
+# first.
 my @FRAMEWORKS = (
     [ 'Mojolicious.pm'     => 'a Mojolicious application' ],
     [ 'Dancer2.pm'         => 'a Dancer2 application' ],
@@ -28,8 +28,8 @@ my $FRAMEWORK_USE = qr/(?:^|;)\s*(?:use|require)\s+(Mojolicious|Dancer2?|Catalys
 my $PAGI_WORDS = qr/\bPAGI\b|\bhttp\.response\b|\$send\b|\basync\s+sub\b/;
 my $PSGI_WORDS = qr/\bpsgi\b|\bPATH_INFO\b|\$env\b|\[\s*['"]?[1-5][0-9][0-9]['"]?\s*(?:,|=>)\s*\[/;
 
-# A script of Mojolicious that gives its application to whoever loads it. Scripts that choose another server
-# themselves are what they make.
+# Whether a text is a script of Mojolicious that gives its application to its loader. Scripts that choose
+# another server themselves are no such.
 sub is_mojolicious {
     my ($text) = @_;
     return 0 if $text =~ /\bPAGI\b|\bMojo::Server::(?:PSGI|Peregrine)\b|\bPlack::/;
@@ -61,7 +61,8 @@ sub loaded {
 
 sub of_text {
     my ($text, $name) = @_;
-    # The server's bridge to Mojolicious loads PAGI's modules as well, so they say nothing of the application.
+    # The server's bridge to Mojolicious loads PAGI's modules as well, so they tell nothing about the
+    # application.
     return if $text =~ /\bMojo::Server::Peregrine\b/;
     return if $text =~ $PAGI_WORDS || grep { m{\APAGI/(?!(?:Server[/.]|Sync\.pm\z))} } keys %INC;
     return loaded() // _used($text) // ($name =~ /\.psgi\z/ || $text =~ $PSGI_WORDS ? PSGI : undef);

@@ -16,8 +16,8 @@ use Scalar::Util qw(blessed reftype);
 # Bytes of a file that are read to tell its kind.
 use constant TEXT_MAX => 1 << 20;
 
-# The file that is being loaded. If its code calls exit, the process ends with status 0, as a server does that
-# was stopped; so this is told.
+# The file that is being loaded. If its code calls exit, the process would end silently with status 0, like a
+# server that was stopped.
 my ($loading, $loader);
 
 END {
@@ -40,9 +40,9 @@ sub load {
     die $error;
 }
 
-# When a syntax error is inside of what a keyword of a module parses, such as `await`, that module dies of
-# `parse failed`, which takes the place of what Perl has said in $@ about the error. A handler for `die` still
-# sees it. One that the application sets stays.
+# Loads code, and keeps Perl's text about a syntax error. If the error is inside of a module's keyword, such
+# as `await`, the module dies with `parse failed`, which replaces the text in $@; a handler for `die` still
+# sees it. A handler of the application stays.
 sub _with_syntax_errors {
     my ($load) = @_;
     my $before = $SIG{__DIE__};
@@ -93,7 +93,7 @@ sub _reason {
     return PAGI::Server::Exception::text($exception) =~ s/\n?\z/\n/r;
 }
 
-# Only a module has a `new` that takes arguments.
+# Refuses arguments for code other than a module, as only its `new` takes them.
 sub _refuse_arguments {
     my ($origin, $name) = @_;
     die "unexpected argument '$name=...': only the new of a module takes such, and $origin has none\n"
@@ -109,8 +109,8 @@ sub is_file {
     return -e $spec ? 1 : 0;
 }
 
-# Why the source of a file, or of -e, looks like an application of another kind. The source of a module is not
-# looked at: a module has to have the methods of PAGI's.
+# A sentence if the source of a file, or of -e, looks like an application of another kind. A module is not
+# looked at, because it must have the methods of PAGI's modules.
 sub doubt {
     my ($class, %args) = @_;
     my $is_file = !defined $args{code};
@@ -134,7 +134,7 @@ sub _text_of {
     return $text // '';
 }
 
-# A code reference is an application; an object with to_app makes one, once.
+# The application of a value: a code reference, or the one that an object makes by to_app.
 sub _normalized {
     my ($value, $origin) = @_;
     return $value if ref $value && reftype($value) eq 'CODE';
@@ -151,7 +151,7 @@ sub _normalized {
         . "$hint\n";
 }
 
-# The end of a line about something that is no PAGI application but another one.
+# The end of a line about a value that is no PAGI application but one of another kind.
 sub _hint {
     my $kind = PAGI::Server::AppKind::loaded() // return;
     return '. ' . PAGI::Server::AppKind::sentence('It', $kind);
@@ -161,7 +161,7 @@ sub _from_file {
     my ($file) = @_;
     die "App file not found: $file\n"      if !-e $file;
     die "App file is a directory: $file\n" if -d _;
-    # `do` would give undef where there is no descriptor left, as for a file that gives it.
+    # `do` gives undef when no descriptor is left, as for a file that returns undef.
     open my $in, '<', $file or die "App file cannot be read: $file: $!\n";
     close $in;
     my $path  = File::Spec->rel2abs($file);
@@ -176,7 +176,7 @@ sub _from_file {
     return $value;
 }
 
-# A script, or the class of an application.
+# Loads a script of Mojolicious, or the class of an application.
 sub _from_mojolicious {
     my ($name) = @_;
     my $server = Mojo::Server::Peregrine->new;
@@ -190,12 +190,12 @@ sub _from_mojolicious {
     die "Error loading $name: " . _reason($error);
 }
 
-# A file is compiled in the package of the code that asks for it.
+# Evaluates code that loads a file, in a package of its own for that file.
 sub _in_own_package {
     my ($origin, $code) = @_;
     my $package = PAGI::Server::AppPackage::name($origin);
     my $value   = eval "package $package; $code";
-    return $value;    # callers look at $@
+    return $value;    # callers check $@
 }
 
 sub _from_code {
@@ -206,7 +206,7 @@ sub _from_code {
     return $value;
 }
 
-# MODULE=import,import as perl's own -M has it.
+# Splits MODULE=import,import as perl's -M does.
 sub _import_parts {
     my ($spec) = @_;
     my ($module, $imports) = split /=/, $spec, 2;

@@ -8,16 +8,16 @@ our $VERSION = '0.003000';
 use B          ();
 use File::Spec ();
 
-# Below this package each loaded file has one of its own.
+# The package below which each loaded file has a package of its own.
 use constant ABOVE => 'Peregrine::App::';
-# Subs that a message names.
+# Subs that a message names at most.
 use constant NAMED_MAX => 5;
 
-# Bytes of a required file in which a package is looked for.
+# Bytes of a required file in which a package name is looked for.
 use constant TEXT_MAX => 1 << 20;
 
 my %TAKEN;
-# Keys of %INC: required files that name no package.
+# Keys of %INC of required files that name no package.
 my %HELPERS;
 
 # `/srv/app.pl` is Peregrine::App::app_pl, and Peregrine::App::app_pl_2 when it is loaded again. The order of
@@ -32,14 +32,14 @@ sub name {
     return ABOVE . $name;
 }
 
-# Calls a function that loads a file, and returns its value. Meanwhile modules that are loaded already do not
-# know the files before.
+# Calls a function that loads a file, and returns its value. Modules that are loaded already do not see the
+# files that were loaded before.
 sub with_own_state {
     my ($load) = @_;
     # Mojolicious::Lite finds its folder, and its name, by the first file that uses it.
     delete local $ENV{MOJO_EXE};
     _forget_bin();
-    # `dance` makes one application of all applications that Dancer2 knows.
+    # The `dance` of Dancer2 makes one application of all applications that it knows.
     my $dancers = $Dancer2::runner ? $Dancer2::runner->apps : [];
     my @others  = splice @$dancers;
     my $value   = _with_own_helpers($load);
@@ -47,8 +47,8 @@ sub with_own_state {
     return $value;
 }
 
-# Perl loads a required file once, into the package of the code that asks first. Files that name no package
-# are loaded again for each application file, into its package.
+# Calls a function that loads a file. Perl loads a required file once, into the package that asks first. Files
+# that name no package are loaded again for each application file, into its package.
 sub _with_own_helpers {
     my ($load) = @_;
     delete local @INC{ keys %HELPERS };
@@ -67,22 +67,23 @@ sub _names_no_package {
     return ($text // '') =~ /^[\s{]*package\s+[A-Za-z_]/m ? 0 : 1;
 }
 
-# FindBin looks for the folder once, when it is compiled. The code that is loaded next gets variables of its
-# own: code that was compiled before keeps those that it has.
+# Makes FindBin look for the folder again, which it does once, when it is compiled. Code that is loaded next
+# gets new variables; code that was compiled before keeps the old ones.
 sub _forget_bin {
     delete $INC{'FindBin.pm'} or return;
     delete @FindBin::{ keys %FindBin:: };
     return;
 }
 
-# ---- Subs that a load takes away from another ---------------------------------------------------
+# ---- Subs that a load has replaced --------------------------------------------------------------
 
 sub new {
     my ($class) = @_;
     return bless { subs => {} }, $class;
 }
 
-# Keeps a reference to each sub, so that a new one is never where an old one was.
+# Sentences about subs that a load has replaced. A reference to each sub is kept, so that a new sub never has
+# the address of an old one.
 sub complaints {
     my ($self)  = @_;
     my $before  = $self->{subs};
@@ -116,13 +117,13 @@ sub _is_of_module {
     return exists $INC{ $package =~ s{::}{/}gr . '.pm' } ? 1 : 0;
 }
 
-# `do` enters a file under its own path, which no module has.
+# Whether a file was loaded by `do`, which enters it in %INC under its own path.
 sub _is_application {
     my ($file) = @_;
     return ($INC{$file} // '') eq $file ? 1 : 0;
 }
 
-# All subs of the process by name, but for those of packages that no other load gets.
+# All subs of the process by name, except those of packages that each load has for itself.
 sub _subs {
     my %subs;
     my @stashes = ([ '', \%main:: ]);
@@ -136,7 +137,7 @@ sub _subs {
                 push @stashes, [ $package, *{$entry}{HASH} ] if *{$entry}{HASH};
                 next;
             }
-            # A sub that nobody looked up by name is not in a glob.
+            # A sub that was never looked up by name is not in a glob.
             my $code = ref $entry eq 'GLOB' ? *{$entry}{CODE} : ref $$entry eq 'CODE' ? $$entry : undef;
             $subs{ ($prefix eq '' ? 'main::' : $prefix) . $name } = $code if $code;
         }

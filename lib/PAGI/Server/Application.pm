@@ -13,7 +13,7 @@ use PAGI::Server::Lifespan;
 use PAGI::Server::Transport;
 use PAGI::Sync;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {
@@ -24,12 +24,12 @@ sub new {
 
 sub load {
     my ($self, $app) = @_;
-    # A marker of other code than ours does not find its way.
+    # A marker of other code than PAGI::Sync is replaced, because the server does not find it.
     $self->{app} = PAGI::Sync::is_sync($app) ? PAGI::Sync::sync($app) : $app;
     return $self;
 }
 
-# ---- What the server has to know ----------------------------------------------------------------
+# ---- Facts for the server ------------------------------------------------------------------------
 
 sub app             { return $_[0]{app} }
 sub name            { return 'PAGI' }
@@ -103,14 +103,14 @@ sub attach {
     return;
 }
 
-# A page for developers, where an application ends without a response.
+# The function that makes a page for developers when an application ends without a response.
 sub _error_page {
     require PAGI::Server::ErrorPage;
     my $pages = PAGI::Server::ErrorPage->new;
     return sub { return $pages->page(@_) };
 }
 
-# Says what is wrong with an event. An advice is given once.
+# A function that returns the problem with an event. It logs an advice once.
 sub _event_check {
     my ($log) = @_;
     my $advised;
@@ -124,7 +124,8 @@ sub _event_check {
     };
 }
 
-# `tls` is there exactly when the connection speaks it (PAGI::Spec::Tls): the engine's bridge adds it.
+# The advertised extensions, without `tls`: the engine's bridge adds that for connections over TLS
+# (PAGI::Spec::Tls).
 sub _advertised {
     my (%advertised) = @_;
     delete $advertised{tls};

@@ -11,7 +11,7 @@ use POSIX ();
 
 use PAGI::Server::AccessLog;
 
-# Descriptors that the engine keeps for other things than connections, and few connections for a server.
+# Connections that are few for a server.
 use constant CONNECTIONS_FEW => 100;
 
 # Facts: title (the server's name in the line about each listener), loop, options, listeners, connections_max,
@@ -31,7 +31,8 @@ sub tell {
     return;
 }
 
-# Before 0.65 it frees the @_ of an async sub that waits although its caller may still have it.
+# Logs a fault of Future::AsyncAwait before 0.65: it frees the @_ of a suspended async sub although the caller
+# may still use it.
 sub _check_async {
     my ($log) = @_;
     my $version = $INC{'Future/AsyncAwait.pm'} ? Future::AsyncAwait->VERSION : undef;
@@ -46,7 +47,7 @@ sub is_public {
     return $listener->{type} eq 'tcp' && $listener->{host} !~ /\A(?:127\.[0-9.]+|::1|localhost)\z/;
 }
 
-# A stack trace is nobody else's business.
+# Warns if stack traces are shown to clients of other machines.
 sub _check_audience {
     my ($log, $listeners) = @_;
     my @public = grep { is_public(undef, $_) } @$listeners;
@@ -86,13 +87,13 @@ sub _details {
     );
 }
 
-# A limit in bytes, in words.
+# Text for a limit in bytes.
 sub memory {
     my ($bytes) = @_;
     return $bytes ? sprintf '%.0f MB', $bytes / 1e6 : 'none';
 }
 
-# The library's version without its date.
+# Versions for the banner; that of the TLS library without its date.
 sub versions {
     my ($library) = Peregrine::tls_library() =~ /\A(\S+ \S+)/;
     return (
@@ -103,7 +104,7 @@ sub versions {
     );
 }
 
-# Over TLS unless said otherwise, in the clear only if it is asked for.
+# The state of HTTP/2: over TLS unless an option says otherwise, without TLS only if an option asks for it.
 sub _http2_state {
     my ($options, $listeners) = @_;
     return $options->{http2}                ? 'on'       : 'off' if defined $options->{http2};
@@ -123,7 +124,7 @@ sub _ktls_state {
     return Peregrine::has_kernel_tls() ? 'on' : 'not offered';
 }
 
-# Warns of a low limit on open files. When it is reached, connections wait, and nothing says why.
+# Warns of a low limit on open files. At that limit connections wait, and no message says why.
 sub _check_descriptors {
     my ($log, $options, $reserved) = @_;
     my $wanted = $options->{max_connections};

@@ -10,7 +10,7 @@ use PAGI::Server::Subcommand;
 use POSIX       qw(strftime);
 use Time::HiRes qw(sleep);
 
-# Seconds between two looks whether a server has done what it was asked for.
+# Seconds between two looks whether a server has made the renewal.
 use constant ASKS_S => 0.25;
 
 my %COMMANDS = (certificates => \&_list, renew => \&_renew);
@@ -21,7 +21,7 @@ sub is_meant {
     return @words && $COMMANDS{ $words[0] } && !-f $words[0] ? 1 : 0;
 }
 
-# The exit status.
+# Runs the command; returns its exit status.
 sub command {
     my ($class, $command, @words) = @_;
     my ($given, @names) = PAGI::Server::CommandLine->parse(@words);
@@ -39,7 +39,7 @@ sub _folder {
         \&Peregrine::Server::Certificates::default_folder);
 }
 
-# ---- What the folder knows ----------------------------------------------------------------------
+# ---- The folder's certificates --------------------------------------------------------------------
 
 # All certificates, or those for these names; dies if there is none for a name.
 sub _chosen {
@@ -112,7 +112,7 @@ sub _when {
     return "$day, in " . int($seconds / $unit) . " $name";
 }
 
-# ---- Asking for another one ---------------------------------------------------------------------
+# ---- Renewal ------------------------------------------------------------------------------------
 
 sub _renew {
     my ($self, @names) = @_;

@@ -13,7 +13,7 @@ use constant { NODE => 0, MAILBOX => 1, CHANNEL => 2 };
 
 my $NAME = qr/\A[A-Za-z0-9._:-]{1,100}\z/;
 
-# For scopes of Perl's.
+# Makes an object for a scope that Perl code has made.
 sub new {
     my ($class, $node, $mailbox, $channel) = @_;
     return bless [ $node, $mailbox, $channel ], $class;
@@ -22,7 +22,7 @@ sub new {
 # The interpreter's node of the hub.
 sub node { return $_[0][NODE] }
 
-# A failed Future if that is no name of a `channel` or a `topic`.
+# A failed Future if the name is none for a `channel` or a `topic`; otherwise nothing.
 sub problem_with_name {
     my ($what, $name) = @_;
     return if defined $name && !ref $name && $name =~ $NAME;
@@ -85,7 +85,7 @@ sub flush {
     return $self->[NODE]->ask('flush');
 }
 
-# ---- By the names of Django Channels ------------------------------------------------------------
+# ---- Methods named as in Django Channels ---------------------------------------------------------
 
 sub group_send { my ($self, @args) = @_; return $self->publish(@args) }
 

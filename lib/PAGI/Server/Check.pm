@@ -26,7 +26,7 @@ sub problems {
     return (@problems, _files($self->{options}));
 }
 
-# The problem with which a method of the server dies.
+# The problem with which a check of the server dies, in words.
 sub _own {
     my ($self, $method) = @_;
     my $server = $self->{server};

@@ -10,7 +10,8 @@ use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
 use Peregrine::Nearest;
 
-# Every problem is thrown as a reference to its text: the caller is told of it, not of a line of this file.
+# Parses arguments. Dies with a reference to the text of a problem: the text is meant for the user, without a
+# line of this file.
 sub parse {
     my ($class, @arguments) = @_;
     my (%given, @problems);
@@ -27,7 +28,7 @@ sub parse {
     return (\%given, @arguments);
 }
 
-# All that can be typed for an option.
+# All flags that can be typed for an option.
 sub typed_all {
     my ($option) = @_;
     my $flag     = flag($option) // return;
@@ -60,7 +61,7 @@ sub _specification {
     return "$names=s";
 }
 
-# A switch that may have a value has it in the same argument then, so that no other word is taken for it.
+# Joins a switch and its optional value to one argument, so that no other word is taken for the value.
 sub _with_words {
     my (@arguments) = @_;
     my %switches = map { typed($_) => $_ } grep { $_->{type} eq 'channels' } PAGI::Server::Options::all();
@@ -106,7 +107,7 @@ sub _unknown {
         grep { /\A--/ } map { typed_all($_) } PAGI::Server::Options::all());
 }
 
-# Words become values, and are checked.
+# Makes values of words, and checks them.
 sub values_of {
     my ($class, $given, $place) = @_;
     my %values;

@@ -12,7 +12,7 @@ use PAGI::Server::Options::Type;
 sub script {
     my ($class, $shell, $program) = @_;
     $program //= 'pagi-server';
-    # zsh finds a function by the name of its file.
+    # The name of the function is the name of the file in which zsh finds it.
     return _zsh($program, "_$program") if $shell eq 'zsh';
     return _bash($program, '_' . $program =~ tr/-/_/r);
 }
@@ -27,8 +27,8 @@ sub _flags {
     return @list;
 }
 
-# The name of an option's value says what a shell may offer for it: a flag of bash's compgen, and a function
-# of zsh.
+# The name of an option's value tells what a shell offers for it: a flag of bash's compgen, and a function of
+# zsh.
 my @OFFERS = (
     [ DIRECTORY => '-d', '_directories' ],
     [ USER      => '-u', '_users' ],
@@ -122,7 +122,7 @@ if [ "\$funcstack[1]" = $function ]; then $function "\$@"; else compdef $functio
 SCRIPT
 }
 
-# Without POD, quotes and brackets, which mean something to the shell.
+# The first sentence of a POD text, without markup, quotes and brackets, which have a meaning for the shell.
 sub _first_sentence {
     my ($pod) = @_;
     $pod =~ s/[A-Z]<+ ?(?:([^|<>]*)\|)?([^<>]*?) ?>+/defined $1 ? $1 : $2/ge;

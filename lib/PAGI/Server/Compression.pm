@@ -17,7 +17,7 @@ use constant {
     LIST_BYTES  => 1_048_576,    # of a list in a response of PSGI that is coded at once
 };
 
-# Types that shrink; with text/*, *+json, *+xml.
+# Types that compression makes shorter, besides text/*, *+json and *+xml.
 my %SHRINKS = map { $_ => 1 } qw(
     application/javascript application/json application/manifest+json application/postscript application/rtf
     application/sql application/toml application/vnd.ms-fontobject application/wasm
@@ -25,8 +25,8 @@ my %SHRINKS = map { $_ => 1 } qw(
     image/vnd.microsoft.icon image/x-icon model/obj
 );
 
-# Header fields that forbid compression: the response is coded, is a part of a file, or is signed, or others
-# will add to it.
+# Header fields that forbid compression: the response is coded, is a part of a file, or is signed, or will be
+# continued by the engine.
 my %FORBIDS = map { $_ => 1 } qw(
     content-encoding content-range content-md5 digest content-digest repr-digest transfer-encoding grip-hold
 );
@@ -41,9 +41,9 @@ sub new {
     }, $class;
 }
 
-# ---- What is coded, and how ----------------------------------------------------------------------
+# ---- Decisions about coding ----------------------------------------------------------------------
 
-# Whether a response may be coded at all, whoever asks.
+# Whether a response may be coded at all, for whatever client.
 sub _is_fit {
     my ($self, $status, $pairs) = @_;
     return 0 if $status !~ /\A[2-5][0-9]{2}\z/ || $status =~ /\A(?:204|205|206|304)\z/;
@@ -60,9 +60,9 @@ sub _is_fit {
     return $type =~ m{\Atext/|\+(?:json|xml)\z} || $SHRINKS{$type} ? 1 : 0;
 }
 
-# The coding that a client likes best, of those that are there; nothing if it likes none. Who shows who they
-# are may be made to ask for what an attacker has put into a page, and its length would tell of the rest
-# (BREACH).
+# The coding that a client likes best, of those that exist here; nothing: it likes none. Requests with
+# credentials are excluded by default: an attacker may make a client ask for a page with the attacker's text
+# in it, and the length of the response would tell of the rest (BREACH).
 sub _wanted {
     my ($self, %request) = @_;
     return if !length($request{accept} // '');
@@ -80,7 +80,7 @@ sub _wanted {
     return $best;
 }
 
-# The headers of a response that could be coded; with a coding those of one that is.
+# The headers of a response that could be coded; with a coding, the headers of the coded response.
 sub _headers {
     my ($pairs, $coding, $length) = @_;
     my ($vary, @kept);
@@ -102,7 +102,7 @@ sub _headers {
     return \@kept;
 }
 
-# A whole body, coded if that makes it shorter: its headers and its bytes.
+# Headers and bytes of a whole body, which is coded if that makes it shorter.
 sub _whole {
     my ($self, $pairs, $coding, $bytes) = @_;
     if (defined $coding && length $bytes >= $self->{min_size}) {
@@ -132,7 +132,7 @@ sub pagi {
                     $passes = 1;
                     return $send->(@_);
                 }
-                # The application may use its hash for another event before this one goes out.
+                # The application may use its hash for another event before this one is sent.
                 $start = { %$event, headers => [ map { [@$_] } @{ $event->{headers} } ] };
                 return Future->done;
             }
@@ -140,7 +140,7 @@ sub pagi {
             return $self->_piece($send, $coder, @{$event}{qw(body more)}) if $coder && $is_body;
             return $send->(@_)
                 if $coder || !$start || $type !~ /\Ahttp\.(?:response\.(?:body|trailers)|fullflush)\z/;
-            # The first event behind the start decides how the response goes out.
+            # The first event after the start decides how the response is sent.
             $passes = 1;
             my %first      = %$event;
             my $headers    = $start->{headers};
@@ -165,7 +165,7 @@ sub pagi {
             }
             return $send->({ %$start, headers => $headers })->then($next);
         };
-        # An application need not wait for an event: the next one follows when all of it is sent.
+        # An application need not wait for an event: the next one follows when the first was sent completely.
         my $queue = { say => $say, events => [] };
         my $own   = sub {
             return _queue($queue, @_) if _is_busy($queue);
@@ -178,8 +178,8 @@ sub pagi {
         my $done = $app->($scope, $receive, $own, @more);
         return $done if !blessed $done || !$done->can('followed_by');
         return $done if $done->is_ready && !_is_busy($queue);
-        # Nor need it wait for its last event. The server cuts a response that is not complete when the
-        # application has ended, so the application ends here when all of its events are sent.
+        # Nor must it wait for its last event. The server cuts a response that is not complete when the
+        # application has ended, so the application's Future is done when all of its events are sent.
         return $done->followed_by(sub {
             my ($ended) = @_;
             return $ended if $ended->is_failed || !_is_busy($queue);
@@ -188,16 +188,16 @@ sub pagi {
     };
 }
 
-# ---- Events that wait for the one before them
+# ---- Events that wait for earlier ones -----------------------------------------------------------
 
-# `all_sent` is a Future that is pending while there are some.
+# Whether events wait: then the Future `all_sent` is pending.
 sub _is_busy {
     my ($queue) = @_;
     return $queue->{all_sent} && !$queue->{all_sent}->is_ready ? 1 : 0;
 }
 
-# Keeps an event, whose Future it returns. Pieces of a body that wait become one: they take little more memory
-# than their bytes, however many there are.
+# Keeps an event; returns its Future. Pieces of a body that wait are joined: they take little more memory than
+# their bytes, however many there are.
 sub _queue {
     my ($queue, $event, @rest) = @_;
     my $future   = $queue->{all_sent}->new;
@@ -228,8 +228,8 @@ sub _is_piece {
     return defined $event->{body} && !ref $event->{body} && !utf8::is_utf8($event->{body}) ? 1 : 0;
 }
 
-# Settles Futures when an event has its end; then the next one has its turn. A failure is the failure of all
-# that wait.
+# Settles the Futures of an event that has ended, and sends the next one. A failure fails all events that
+# wait.
 sub _follow {
     my ($queue, $sent, $futures) = @_;
     while ($sent->is_ready) {
@@ -251,7 +251,7 @@ sub _follow {
     return $sent->retain;
 }
 
-# An application may have cancelled its Future.
+# Settles Futures like `ended`, except those that the application has cancelled.
 sub _settle {
     my ($futures, $ended) = @_;
     for my $future (@$futures) {
@@ -263,7 +263,7 @@ sub _settle {
     return;
 }
 
-# The descriptor of a file. A tied handle may have none.
+# The descriptor of a body that is a file handle. A tied handle may have none.
 sub _descriptor {
     my ($body) = @_;
     return if !ref $body || reftype $body ne 'GLOB';
@@ -283,7 +283,7 @@ sub _of_scope {
     return %about;
 }
 
-# Codes and sends a piece of a body, a slice at a time: the loop has its turn between them.
+# Codes and sends a piece of a body in slices, between which the loop has its turn.
 async sub _piece {
     my ($self, $send, $coder, $bytes, $more) = @_;
     $bytes //= '';
@@ -354,7 +354,7 @@ sub _response {
         my @pieces = @$body;
         return [ @coded, PAGI::Server::Compression::Body->new($coding, sub { return shift @pieces }) ];
     }
-    # A file is the kernel's to send.
+    # The kernel sends a file.
     my $fd = _descriptor($body);
     return $plain
         if defined $fd && $fd >= 0 || !PAGI::Server::PSGIResponse::body_can($body, 'getline');
@@ -407,7 +407,7 @@ sub close {    ## no critic
     return $self->_end ? $self->{writer}->close : ();
 }
 
-# Writes the end of what is coded; false if it was written before.
+# Writes the end of the coded content; false: it was written before.
 sub _end {
     my ($self) = @_;
     my $coder = delete $self->{coder} or return 0;
@@ -415,13 +415,14 @@ sub _end {
     return 1;
 }
 
-# A writer to which no reference is left is closed: by the server, which knows whether the application has
-# died.
+# Writes the end if no reference to the writer is left. The server closes its own writer, because it knows
+# whether the application has died.
 sub DESTROY {
     my ($self) = @_;
     return if ${^GLOBAL_PHASE} eq 'DESTRUCT';
     local $@;
-    # Expected: more than Content-Length promised, or another thing that a writer dies of.
+    # Expected: a writer that dies because there are more bytes than Content-Length says, or for another
+    # reason.
     eval { $self->_end; 1 } or return;
     return;
 }

@@ -9,20 +9,20 @@ use PAGI::Server::CommandLine;
 use PAGI::Server::Options;
 use Peregrine::Nearest;
 
-# Values of access_log that mean none; a file of such a name is ./off.
+# Values of access_log that turn it off; a file of such a name is written ./off.
 my %OFF = map { $_ => 1 } qw(off no false none);
 
-# Options that make no sense in a file: it would read itself, or the program would end at once.
+# Options that are not allowed in a file: it would read itself, or the program would end at once.
 my %NOT_HERE = map { $_ => 1 } qw(config check completion future_xs version help);
 
-# An option is known here by its name and by its flag, with dashes or underscores.
+# Options by their name and by their flag, with dashes or underscores.
 my %NAMES;
 for my $option (grep { !$NOT_HERE{ $_->{name} } } PAGI::Server::Options::all()) {
     my $flag = PAGI::Server::CommandLine::flag($option) or next;
     $NAMES{$_} = $option for $option->{name}, $flag =~ tr/-/_/r, $option->{alias} // ();
 }
 
-# Problems are thrown as a reference to their text, like those of the command line.
+# Reads a configuration file. Dies with a reference to the text of a problem, like the command line.
 sub read {
     my ($class, $path, $noted) = @_;
     open my $in, '<:raw', $path or die \"cannot read the configuration file '$path': $!";
@@ -51,7 +51,7 @@ sub read {
     return \%values;
 }
 
-# Adds the line to an error that is found later, when all values are there.
+# Adds the line of the file to an error that is found later, when all values are known.
 sub located {
     my ($class, $problem, $path, @noted) = @_;
     my @lines = map { $_->{line} } grep { _is_about($problem, $_) } @noted;
@@ -59,7 +59,7 @@ sub located {
     return "$path line" . (@lines > 1 ? 's ' : ' ') . join(', ', @lines) . ": $problem";
 }
 
-# A problem names the option, or, where files do not belong together, the file.
+# Whether a problem is about a setting: it names the option, or, if files do not belong together, its file.
 sub _is_about {
     my ($problem, $setting) = @_;
     my ($option,  $text)    = @{$setting}{qw(option text)};
@@ -69,7 +69,7 @@ sub _is_about {
         $text;
 }
 
-# The name and the value of a line; nothing if it has none.
+# The name and the value of a line; nothing: the line has none.
 sub _setting {
     my ($line, $place) = @_;
     $line =~ s/\A\s+|\s+\z//g;

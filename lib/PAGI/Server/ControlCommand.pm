@@ -9,19 +9,19 @@ use PAGI::Server::CommandLine;
 use PAGI::Server::Subcommand;
 use Time::HiRes qw(CLOCK_MONOTONIC clock_gettime);
 
-# The most words behind a command that are no process id.
+# The most words behind a command, process ids not counted.
 my %COMMANDS = (reload => 1, status => 0);
 
 # Seconds within which a server hears a command.
 use constant HEARD_S => 10;
 
-# Whether words of a command line mean a command for a server that runs, and no application of that name.
+# Whether words of a command line mean a command for a running server, and no application of that name.
 sub is_meant {
     my (@words) = @_;
     return @words && exists $COMMANDS{ $words[0] } && !-f $words[0] ? 1 : 0;
 }
 
-# The exit status; nothing if the words ask for help.
+# Runs the command; returns its exit status, or nothing if the words ask for help.
 sub command {
     my ($class, $command, @words) = @_;
     my ($given, @rest) = PAGI::Server::CommandLine->parse(@words);
@@ -48,7 +48,8 @@ sub _pid_of {
     return $pid // die "the pid file $path has no process id\n";
 }
 
-# Once the server has heard the command, waits for the end, however long a restart takes.
+# Prints the server's answer. Once the server has heard the command, waits for its end, however long a restart
+# takes.
 sub _answer {
     my ($link) = @_;
     my $until = clock_gettime(CLOCK_MONOTONIC) + HEARD_S;

@@ -7,16 +7,16 @@ our $VERSION = '0.003000';
 
 use Peregrine::Handover;
 
-# Tells the program that takes the place of this one which variables come from files. Other programs that are
-# started have these variables for good.
+# A variable that tells the program which takes the place of this one which variables come from files. Other
+# programs that are started keep these variables.
 use constant VARIABLE => 'PEREGRINE_ENV_FILE_NAMES';
 
-# The names, for this process, and those that are forked from it, when they read the files again.
+# Names of the variables from files, for this process and those that it forks, when they read the files again.
 my $from_files = '';
 
 my %ESCAPED = (n => "\n", t => "\t", r => "\r");
 
-# All files are read before anything changes.
+# Sets the variables of files. All files are read before any variable changes.
 sub apply {
     my ($class, @paths) = @_;
     my %values = map { %{ $class->read($_) } } @paths;
@@ -47,7 +47,7 @@ sub read {
     return \%values;
 }
 
-# As a shell would take it, but that nothing is put in place of `$`. Nothing: its quotes are not closed.
+# A value as a shell would read it, but without expansion of `$`. Nothing: its quotes are not closed.
 sub _value {
     my ($text) = @_;
     return $1 if $text =~ /\A'([^']*)'(?:\s+#.*)?\z/s;

@@ -50,7 +50,7 @@ sub settle {
     return;
 }
 
-# `descriptor`: the new file, which another process has opened that may.
+# Opens the log anew. `descriptor`: the new file, opened by another process that has the rights.
 sub reopen {
     my ($self, $descriptor) = @_;
     my $handle = (defined $descriptor ? _copy($descriptor) : $self->_append)

@@ -60,7 +60,7 @@ sub page {
     ];
 }
 
-# Whether the client names HTML among what it accepts. One that takes anything (curl) is read in a terminal.
+# Whether the client's Accept names HTML. A client that accepts anything (curl) shows text in a terminal.
 sub _wants_html {
     my ($scope) = @_;
     my $headers = ref $scope eq 'HASH' ? $scope->{headers} : undef;
@@ -77,7 +77,8 @@ sub _bounded {
     return length $text > $max ? substr($text, 0, $max) . '...' : $text;
 }
 
-# Exceptions are bytes or characters. Controls, and what turns text around, are shown by their numbers.
+# The characters of an exception, which may be bytes. Controls, and characters that turn text around, are
+# shown by their numbers.
 sub _characters {
     my ($text) = @_;
     utf8::decode($text) if !utf8::is_utf8($text);

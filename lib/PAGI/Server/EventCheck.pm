@@ -8,10 +8,10 @@ our $VERSION = '0.003000';
 use overload     ();
 use Scalar::Util qw(blessed looks_like_number reftype);
 
-# A check returns nothing for a good value, otherwise what is allowed: the end of "field must be ...". For a
-# list also the part that is not, and its index. What is allowed is what PAGI::Spec and PAGI::Spec::Www say
-# and what the server takes in production: nothing may fail in development only because it could be written
-# better (see advice).
+# A check returns nothing for a good value, otherwise the allowed values, as the end of "field must be ...";
+# for a list also the wrong part and its index. Allowed is what PAGI::Spec and PAGI::Spec::Www say and what
+# the server takes in production: no event may fail in development only because it could be written better
+# (see advice).
 
 sub _bytes {
     my ($value) = @_;
@@ -22,10 +22,10 @@ sub _bytes {
 
 sub _text { return !ref $_[0] ? () : 'a string' }
 
-# A line end would begin another field. A NUL counts as one: so it does in header fields.
+# A line end would begin another field. A NUL counts as a line end, as in header fields.
 sub _line { return !ref $_[0] && $_[0] !~ /[\x00\x0a\x0d]/ ? () : 'a string without line ends and NULs' }
 
-# Any integer is true or false, and so is the empty string of Perl's own comparisons.
+# Any integer is a flag, and so is the empty string of Perl's own comparisons.
 sub _flag { return !ref $_[0] && $_[0] eq '' || _is_integer($_[0]) ? () : '0 or 1' }
 
 sub _handle {
@@ -36,7 +36,7 @@ sub _handle {
     return defined(tied *$handle || fileno $handle) ? () : 'an open file handle';
 }
 
-# Infinity and NaN are no numbers of an event.
+# Seconds of an event; infinity and NaN are refused.
 sub _seconds {
     return
            looks_like_number($_[0])
@@ -44,7 +44,7 @@ sub _seconds {
         && $_[0] <= 1_000_000 ? () : 'a number of seconds from 0 to 1000000';
 }
 
-# A signed one of 64 bits, however it is written: 1e15 is what Perl makes of a large product.
+# Whether a value is a signed integer of 64 bits, however it is written: Perl makes 1e15 of a large product.
 sub _is_integer {
     my ($value) = @_;
     return !ref $value && looks_like_number($value) && $value == int $value && abs $value <= 2**63;
@@ -54,7 +54,7 @@ sub _count   { return _is_integer($_[0]) && $_[0] >= 0 ? () : 'an integer that i
 sub _status  { return _is_integer($_[0]) && $_[0] >= 200 && $_[0] < 600 ? () : 'an integer from 200 to 599' }
 sub _interim { return _is_integer($_[0]) && $_[0] >= 102 && $_[0] < 200 ? () : 'an integer from 102 to 199' }
 
-# The letter case of a name is the server's to lower.
+# Pairs of a name and a value. The server lowers the letter case of names.
 sub _headers {
     my ($list) = @_;
     return 'an array reference of [name, value] pairs' if (reftype($list) // '') ne 'ARRAY';
@@ -72,13 +72,13 @@ sub _headers {
     return;
 }
 
-# An object that is a string, a number or a boolean counts as what it is.
+# The string of an object that stands for a string, a number or a boolean; any other value is unchanged.
 sub _plain {
     my ($value) = @_;
     return blessed $value && (grep { overload::Method($value, $_) } '""', '0+', 'bool') ? "$value" : $value;
 }
 
-# Objects in these fields are looked into.
+# Fields whose values are not converted to strings: objects in them are checked as they are.
 my %IS_WHOLE = (fh => 1, headers => 1);
 
 my %BODY = (
@@ -90,7 +90,8 @@ my %BODY = (
     more   => \&_flag,
 );
 
-# The fields of each event. Others are let through, as PAGI::Spec asks for. An undefined one counts as absent.
+# The fields of each event. Other fields are let through, as PAGI::Spec demands. An undefined field counts as
+# absent.
 my %EVENTS = (
     'http.response.start'         => { status => \&_status, headers => \&_headers, trailers => \&_flag },
     'http.response.body'          => \%BODY,
@@ -118,7 +119,7 @@ my %EVENTS = (
     'lifespan.shutdown.failed'   => { message => \&_text },
 );
 
-# The field without which an event is none.
+# The required field of each event.
 my %REQUIRED = qw(
     http.response.start           status
     sse.send                      data
@@ -131,7 +132,7 @@ my %REQUIRED = qw(
     websocket.http.response.start status
 );
 
-# Fields of which an event has at most one.
+# Fields that exclude each other in an event.
 my %EXCLUSIVE = (
     'http.response.body'     => [qw(body file fh)],
     'sse.http.response.body' => [qw(body file fh)],

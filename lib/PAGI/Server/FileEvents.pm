@@ -16,7 +16,7 @@ sub new {
     return $self;
 }
 
-# The file may be on storage that takes long to answer. Two Futures, of PAGI::Server::SlowFiles.
+# Opens a file that may be on slow storage; returns two Futures of PAGI::Server::SlowFiles.
 sub open_aside {
     my ($self, $event, $means)      = @_;
     my ($send, $more)               = @$means;
@@ -43,7 +43,7 @@ sub send_after {
     return $future;
 }
 
-# A body that the engine cannot send by itself.
+# Reads and sends a body that the engine cannot send by itself.
 sub send_by_reading {
     my ($self, $event, $means)      = @_;
     my ($send, $gone,  $connection) = @$means;

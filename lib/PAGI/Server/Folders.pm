@@ -7,7 +7,7 @@ our $VERSION = '0.003000';
 
 use File::Spec ();
 
-# Settings behind a folder, and what their values are.
+# Settings behind a folder, and their allowed values.
 my %SETTINGS = (
     host    => qr/\A[^\s,\/]+\z/,
     max_age => qr/\A[0-9]{1,9}\z/,
@@ -44,7 +44,7 @@ sub _all {
     return @folders;
 }
 
-# The most telling one first: those of one host, then long paths.
+# Orders folders by precedence: those of one host first, then by the length of their paths.
 sub rank {
     my ($first, $second) = @_;
     return

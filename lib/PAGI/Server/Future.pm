@@ -10,7 +10,7 @@ use Future;
 use Future::AsyncAwait ();
 use parent 'IO::Async::Future';
 
-# The keys that a Future's hash has in each state, when it is one of Future.pm's plain hashes.
+# The keys that a Future's hash has in each state, if it is one of Future.pm's plain hashes.
 my %LAYOUT = (
     pending   => 'callbacks ready u_loop',
     done      => 'ready result u_loop',
@@ -41,8 +41,7 @@ sub _is_plain {
 }
 
 # Installs C versions of the functions that Future::AsyncAwait calls for each `await` and each `async sub`.
-# For an object that is not one of the known plain hashes they call the methods that Future.pm's versions
-# call.
+# For objects of other layouts these call the methods that Future.pm's functions call.
 sub _install {
     my ($class) = @_;
     no strict 'refs';

@@ -1,6 +1,6 @@
 package PAGI::Server::HandleBody;
 
-# Bodies from handles that the kernel cannot send by itself, or is not to: pipes, sockets, devices, files
+# Bodies from handles that the kernel cannot send by itself, or must not send: pipes, sockets, devices, files
 # without a size as those in /proc, handles that exist in Perl only. They are read piece by piece, as fast as
 # the client takes the pieces.
 
@@ -18,7 +18,7 @@ use Peregrine::Later qw(later weakly);
 
 use constant {
     PIECE_BYTES => 65_536,
-    PIECES_MAX  => 16,       # in a row, if neither handle nor client makes us wait
+    PIECES_MAX  => 16,       # in a row, if neither handle nor client delays them
 };
 
 sub send {
@@ -38,8 +38,8 @@ async sub _send {
     $self->_open($event);
     $self->_seek($event->{offset})
         if $event->{offset} || defined $event->{offset} && $self->{kind} eq 'a file';
-    # A request may last longer than this body of it: the callback must not keep us, and with us the
-    # descriptor.
+    # A request may last longer than this body: the callback must keep neither this object nor its descriptor
+    # alive.
     $gone->on_ready(weakly($self, _wake_as => 'over'));
     $self->{peer}->disconnect_future->on_ready(weakly($self, '_limit_silence')) if $self->{waits};
     my $pieces = 0;
@@ -50,8 +50,8 @@ async sub _send {
     return await $self->{send}->({ type => $self->{type}, body => '' });
 }
 
-# A client that has ended its side may still read, but nobody may ever know that it does not: it waits no
-# longer than for a client that takes nothing. Otherwise a silent pipe would keep its connection for ever.
+# Limits the silence of a handle after the client has ended its side. The client may still read, but a client
+# that does not could never be noticed: a silent pipe would keep its connection for ever.
 sub _limit_silence {
     my ($self) = @_;
     return if !$self->{readable};
@@ -77,8 +77,8 @@ sub _open {
     $self->{waits} = $self->{kind} =~ /pipe|socket|character/;
     return @{$self}{qw(read handle)} = (\&_read_perl, $fh) if $number < 0;
 
-    # A descriptor of our own: the layers of the handle do not change what we read, and the loop may
-    # know the other one.
+    # A descriptor of this object's own: layers of the handle do not change the bytes, and the loop may watch
+    # the other one.
     open my $own, '<&', $number or $self->_fail('cannot be sent');
     binmode $own;
     sysseek $own, tell $fh, SEEK_SET if !$self->{waits};
@@ -111,7 +111,7 @@ sub _seek {
 
 # ---- Reading ------------------------------------------------------------------------------------
 
-# The next piece, empty at the end.
+# The next piece of the body, empty at the end.
 async sub _piece {
     my ($self) = @_;
     my $left   = $self->{left};
@@ -128,7 +128,7 @@ async sub _piece {
     return $piece // '';
 }
 
-# Reads the bytes that are there, up to a number; undef if there are none yet.
+# Reads available bytes, at most `$size`; undef: there are none yet.
 sub _read_descriptor {
     my ($self, $size) = @_;
     my $piece = '';
@@ -139,7 +139,7 @@ sub _read_descriptor {
     return;
 }
 
-# Blocks as long as the handle does.
+# Reads by the handle's own methods, which may block.
 sub _read_perl {
     my ($self, $size) = @_;
     $! = 0;
@@ -158,7 +158,7 @@ sub _readable {
     return $readable->on_ready(sub { $loop->unwatch_io(handle => $handle, on_read_ready => 1) });
 }
 
-# The keys `over` and `silent` say why the body ends here.
+# Ends the wait. The keys `over` and `silent` say why the body ends.
 sub _wake_as {
     my ($self, $why) = @_;
     delete $self->{limit} if $why eq 'silent';    # the timer has run

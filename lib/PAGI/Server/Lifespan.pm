@@ -35,7 +35,7 @@ sub state {
     return $self->{supported} ? $self->{state} : undef;
 }
 
-# ---- What the application gets ------------------------------------------------------------------
+# ---- The application's arguments -----------------------------------------------------------------
 
 sub _scope {
     my ($self) = @_;
@@ -55,7 +55,7 @@ sub _scope {
     };
 }
 
-# The channel of the lifespan, which lasts as long.
+# A channel for the lifespan, with the same end.
 sub _channel {
     my ($self) = @_;
     my $node = $self->{channels} or return;
@@ -76,7 +76,7 @@ sub _end_channel {
     return;
 }
 
-# The next event, or message of the channel.
+# The next event, or the next message of the channel.
 sub _next {
     my ($self) = @_;
     return shift @{ $self->{queue} } if @{ $self->{queue} };
@@ -109,7 +109,8 @@ sub _receive {
     return $future;
 }
 
-# An event whose reading dies, a tied one for instance, fails as any wrong one.
+# Handles an event of the application. If reading it dies (it may be tied), the Future fails, as for any wrong
+# event.
 sub _send {
     my ($self, $event) = @_;
     $self->_check_process;
@@ -139,7 +140,7 @@ sub _take {
     return Future->done;
 }
 
-# Dies in a process that the application has forked: what it answers would count for its parent.
+# Dies in a process that the application has forked: its answer would count for its parent.
 sub _check_process {
     my ($self, $failure) = @_;
     return                                                             if $self->{pid} == $$;
@@ -166,7 +167,8 @@ sub _ended {
     return;
 }
 
-# An application for other servers would answer every request in the same way.
+# Handles the end of an application that returned no Future. If it is made for another server, it would answer
+# each request so, and cannot start.
 sub _ended_without {
     my ($self, $returned) = @_;
     my $problem = PAGI::Server::AppKind::no_future($returned);
@@ -196,8 +198,8 @@ sub _call_app {
     return;
 }
 
-# The application has given its last answer, but may have code behind it that takes its time. No event will
-# follow: where it waits for one, it ends.
+# Waits for the end of an application that has given its last answer, but may have code to run after it. No
+# event follows, so an application that waits for one is ended.
 sub _let_end {
     my ($self, $time_up) = @_;
     $self->{phase} = 'over';
@@ -255,8 +257,8 @@ sub startup {
     return Future->done(0) if $self->{mode} eq 'off';
     my $answer = $self->_ask('startup');
     $self->_call_app;
-    # Nearly all applications have answered by now. A timer, and Futures that wait for it, would have each
-    # forked interpreter copy further pages of its template.
+    # Nearly all applications have answered by now. Timers and Futures would make each forked interpreter copy
+    # further pages of its template.
     return $self->_answered($timeout, $end_timeout, $answer->get) if $answer->is_ready;
     my $time_up = $timeout ? $self->_timer($timeout) : $self->{loop}->new_future;
     return _first($answer, $time_up)->then(sub {
@@ -318,14 +320,14 @@ sub _declined {
         "Lifespan is required (lifespan_mode on), but the application does not support it: $reason", 0)
         if $self->{mode} eq 'on';
     $self->{phase} = 'declined';
-    # An application that does not know the scope dies before it asks for an event. Another exception is a
+    # An application that does not know the scope dies before it asks for an event. A later exception is a
     # mistake, which may be that of one interpreter only.
     if (defined $failure && $self->{has_heard}) {
         $self->{log}
             ->error("the application died during lifespan startup, and gets requests all the same: $failure");
         return Future->done(0);
     }
-    # A message that is true for all interpreters is logged by the first one.
+    # A message that holds for all interpreters is logged by the first one.
     my $level = ($self->{worker_num} || 1) == 1 ? 'info' : 'debug';
     $self->{log}->$level('the application does not support lifespan'
             . (defined $failure && $failure =~ /\blifespan\b/i ? ', and gets requests only' : " ($reason)"));

@@ -14,8 +14,8 @@ my @NAME = (undef, qw(error warn info debug));
 # The priorities of systemd's journal, see sd-daemon(3).
 my %PRIORITY = (error => '<3>', warn => '<4>', info => '<6>', debug => '<7>');
 
-# Messages that differ in nothing but numbers count as the same one: BURST of them are written in a period,
-# the others are counted.
+# Messages that differ only in numbers count as equal: BURST of them are written in WINDOW seconds, further
+# ones are counted.
 use constant {
     BURST       => 10,
     WINDOW      => 10,
@@ -36,7 +36,7 @@ sub set {
     return $self;
 }
 
-# `seen` and `manner` are shared with the log of the whole server.
+# A log for a part of the server, which shares `seen` and `manner` with the whole server's log.
 sub of {
     my ($self, $part) = @_;
     return bless { %$self, name => join ': ', grep { defined } $self->{name}, $part }, ref $self;
@@ -47,7 +47,7 @@ sub _write {
     return $self->_write_after(defined $self->{name} ? "$self->{name}: " : '', $level, $text, $request);
 }
 
-# `begin`: the beginning of the line, before the name of the request.
+# Writes a message. `begin`: the beginning of the line, before the name of the request.
 sub _write_after {
     my ($self, $begin, $level, $text, $request) = @_;
     return if $RANK{$level} > $self->{manner}{rank};
@@ -63,14 +63,14 @@ sub _may_pass {
     $kind =~ s/[0-9]+/#/g;
     my $seen = $self->{seen};
     $self->flush if !$seen->{$kind} && keys %$seen >= KINDS_MAX;
-    # When the window began, how many messages came in it, and the last one.
+    # The time when the window began, the number of messages since, and the last message.
     my $entry = $seen->{$kind} ||= [ Peregrine::Deadline::now(), 0 ];
     return 1 if ++$entry->[1] <= BURST;
     @{$entry}[ 2 .. 1 + @message ] = @message;
     return 0;
 }
 
-# Windows that began before that time are over; what they held back is told of.
+# Ends windows that began before a time, and logs how many messages they have held back.
 sub _tell_suppressed {
     my ($self, $before) = @_;
     my $seen = $self->{seen};
@@ -89,11 +89,12 @@ sub flush {
     return;
 }
 
-# True while a warning is the log's own; and the handler that makes other warnings lines of the log.
+# $PRINTING: the warning that is being printed is the log's own; $ADOPTER: the handler that makes other
+# warnings lines of the log.
 our $PRINTING = 0;
 my $ADOPTER;
 
-# Makes the warnings of others lines of the same kind, unless somebody looks after them already.
+# Makes warnings of other code lines like the log's, unless a handler for warnings exists.
 sub adopt_warnings {
     my ($class, $format) = @_;
     return if $SIG{__WARN__};
@@ -117,7 +118,7 @@ sub _begun {
     return $is_json ? $line : _time() . " $line";
 }
 
-# A handler of the application's gets the message without time and priority.
+# Prints a message. A warning handler of the application gets it without time and priority.
 sub _print {
     my ($self, $begin, $level, $text, $request) = @_;
     my $name = $request ? PAGI::Server::RequestName::text($request) : '';
@@ -129,12 +130,12 @@ sub _print {
     my $line    = $is_json ? _json($level, $text, $request || {}) : _visible(bytes_of($text)) . "\n";
     $line = _begun($is_json, $level, $line) if $is_ours;
     local $@;
-    # Expected: a handler that dies, as those do that make all warnings fatal. It is to harm nobody else.
+    # Expected: a handler that dies, as one does that makes all warnings fatal. The caller must not be harmed.
     eval { CORE::warn($line); 1 } or print STDERR $line;
     return;
 }
 
-# The standard error is systemd's journal, which has the time of each line itself.
+# Whether the standard error is systemd's journal, which notes the time of each line itself.
 sub _is_journal {
     my $journal = $ENV{JOURNAL_STREAM};
     return 0 if !defined $journal;
@@ -143,13 +144,13 @@ sub _is_journal {
     return defined $inode && $journal eq "$device:$inode" ? 1 : 0;
 }
 
-# The journal takes each line for a message of its own.
+# Lines with their priority: the journal takes each line for a message of its own.
 sub _ranked {
     my ($level, $lines) = @_;
     return $lines =~ s/^(?=.)/$PRIORITY{$level}/gmr;
 }
 
-# Local, by ISO 8601.
+# The local time by ISO 8601.
 sub _time {
     return POSIX::strftime('%Y-%m-%dT%H:%M:%S%z', localtime) =~ s/(\d\d)\z/:$1/r;
 }

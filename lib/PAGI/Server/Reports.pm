@@ -15,7 +15,7 @@ use Peregrine::Nearest;
 use Peregrine::Process;
 use Scalar::Util qw(weaken);
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {

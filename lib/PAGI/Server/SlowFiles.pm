@@ -11,7 +11,7 @@ use Future;
 use Peregrine;
 use Peregrine::Later qw(weakly);
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {

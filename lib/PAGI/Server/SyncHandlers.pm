@@ -9,7 +9,7 @@ use Future;
 use PAGI::Server::PoolHandlers;
 use PAGI::Sync;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # `here`: handlers run in this process. `calls`: the PAGI::Server::WorkerPool for calls by name, if any.

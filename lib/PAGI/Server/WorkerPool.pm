@@ -26,7 +26,7 @@ use constant INFINITE => 9**9**9;
 # Lines without a call that stay open for the next calls.
 use constant SPARE_MAX => 64;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # `socket`: where processes take calls from; `message_size`: what one there takes of the kernel's memory;

@@ -8,7 +8,7 @@ our $VERSION = '0.003000';
 use File::Temp ();
 use Future::AsyncAwait;
 
-# Bytes of a body that are kept in memory.
+# Bytes of a body that are kept in memory at most; a longer one goes to a file.
 use constant MEMORY_MAX => 65_536;
 
 # The whole body, as bytes or in a file; undef if the client leaves before its end.
@@ -40,8 +40,8 @@ sub _keep {
     return;
 }
 
-# The part of the environment that is plain data. Field names with an underscore would be taken for others
-# with a dash, and HTTP_PROXY for a setting of the process's.
+# The part of the environment that is plain data. A field name with an underscore would be taken for one with
+# a dash, and HTTP_PROXY for a setting of the process; both are left out.
 sub of {
     my ($scope, $length) = @_;
     my %env = (

@@ -17,7 +17,7 @@ use Peregrine::Fork;
 use POSIX        ();
 use Scalar::Util qw(weaken);
 
-# Pieces of a body that are on their way to the client before the application waits.
+# Pieces of a body that may be on their way to the client before the application waits.
 use constant PIECES_MAX => 16;
 
 sub new {
@@ -45,7 +45,7 @@ sub stop {
     return;
 }
 
-# A process, which ends when nobody can ask it any more. Dies where there can be none.
+# Starts a process, which ends when no other process can ask it any more. Dies if that is impossible.
 sub _new_interpreter {
     my ($self) = @_;
     my ($in, $out, $app) = (IO::Async::Channel->new, IO::Async::Channel->new, $self->{app});
@@ -64,11 +64,11 @@ sub _new_interpreter {
     my %before      = map { $_ => 1 } $loop->notifiers;
     if (!eval { $loop->add($routine); 1 }) {
         my $problem = $@;
-        # The loop would keep what it has got of it, with the pipes.
+        # The loop would keep those that were added before the failure, with their pipes.
         $loop->remove($_) for grep { !$before{$_} && !$_->parent } $loop->notifiers;
         die $problem;
     }
-    # Words of the interpreter wait in a queue; its end is the end of the queue.
+    # Messages of the interpreter wait in a queue; its end comes as the queue's last message.
     weaken(my $weak = $interpreter);
     weaken(my $pool = $self);
     $out->configure(
@@ -91,7 +91,7 @@ sub _hear {
     return;
 }
 
-# The interpreter's next word.
+# The interpreter's next message.
 async sub _next_word {
     my ($interpreter) = @_;
     if (!@{ $interpreter->{said} }) {
@@ -101,7 +101,7 @@ async sub _next_word {
     return shift @{ $interpreter->{said} };
 }
 
-# A process that ended between two requests gets no other one.
+# Drops a process that has ended between two requests, so that it gets no other one.
 sub _leave_out {
     my ($self, $interpreter) = @_;
     my $idle  = $self->{idle};
@@ -121,7 +121,8 @@ sub _dismiss {
 # In the process: works on one request after another until the process is to end.
 sub _work {
     my ($app, $in, $out) = @_;
-    # Terminals and service managers send signals to all processes: the server says when it is time.
+    # Signals of terminals and service managers come to all processes, but the server tells this one when to
+    # end.
     Peregrine::settle_children(1);
     Peregrine::Fork::disregard(qw(TERM INT QUIT HUP));
     my $ahead;
@@ -138,7 +139,7 @@ sub _work {
     # Expected: the end of the channel, which is no record.
     while (my $request = eval { $in->recv }) {
         my ($env, $body) = @$request;
-        next if !ref $env;               # the client has taken a piece that nobody waited for
+        next if !ref $env;               # a client has taken a piece for which the application does not wait
         $ahead = 0;
         # Between requests the process ends with its channel. While the application is stuck, the process does
         # not read the channel, and it disregards TERM: so the kernel kills it when the server ends.
@@ -172,7 +173,7 @@ sub is_full {
     return @$waiting >= $self->{max_waiting};
 }
 
-# A Future of a free interpreter: now, or when one has ended its request.
+# The Future of a free interpreter: done now, or when one has ended its request.
 sub _take {
     my ($self) = @_;
     my $interpreter = pop @{ $self->{idle} } // $self->_another;
@@ -181,11 +182,12 @@ sub _take {
     return $turn;
 }
 
-# A further interpreter; nothing if the present ones have to suffice. Dies if there is none at all.
+# Starts a further interpreter; nothing: the present ones have to suffice. Dies if there is none at all.
 sub _another {
     my ($self) = @_;
     return if keys %{ $self->{all} } >= $self->{workers};
-    # Expected: no room for a process or its pipes. The present ones do its work, if there are any.
+    # Expected: no room for a process or its pipes. The present interpreters have to suffice, if there are
+    # any.
     my $interpreter = eval { $self->_new_interpreter };
     die $@ if !$interpreter && !%{ $self->{all} };
     return $interpreter;
@@ -200,7 +202,7 @@ sub _give {
     return;
 }
 
-# Lets an interpreter work on a request, and tells the sink. The interpreter's words are taken to their end,
+# Lets an interpreter work on a request, and passes its messages to the sink. They are read to their end,
 # whatever becomes of the request.
 async sub run {
     my ($self, $env, $body, $sink) = @_;
@@ -239,7 +241,7 @@ async sub _listen {
     return;
 }
 
-# Another process is started if requests wait. They fail if there is none that could take them.
+# Starts another process if requests wait. They fail if there is no process that could take them.
 sub _lost {
     my ($self, $interpreter) = @_;
     $self->_dismiss($interpreter);

@@ -11,13 +11,14 @@ use List::Util qw(pairmap);
 use PAGI::App::WrapPSGI::Environment;
 use Scalar::Util qw(blessed reftype);
 
-# Bytes of a piece of a body that comes from a handle, and of a list that goes out as one piece.
+# Bytes of a piece of a body from a handle, and of a list that is sent as one piece.
 use constant PIECE_BYTES => 65_536;
 
-# ---- Out to the client --------------------------------------------------------------------------
+# ---- Output to the client ------------------------------------------------------------------------
 
-# Takes [ whole => status, headers, body ], [ start => status, headers ], [ body => bytes ], [ 'end' ]: what
-# an application gives, in words that can come from another process. Futures.
+# A function that sends an application's response in the words [ whole => status, headers, body ], [ start =>
+# status, headers ], [ body => bytes ] and [ 'end' ], which can come from another process. It returns a
+# Future.
 sub sink {
     my ($send, $type) = @_;
     my $event = $type eq 'sse' ? 'sse.http.response' : 'http.response';
@@ -35,7 +36,7 @@ sub sink {
     };
 }
 
-# Content-Length of a response is checked by the server, chunks are its business.
+# Headers as pairs. The server checks Content-Length, and makes chunks itself.
 sub _pairs {
     my ($headers) = @_;
     return [ grep { $_->[0] ne 'transfer-encoding' } pairmap { [ lc $a, $b ] } @$headers ];
@@ -67,7 +68,7 @@ sub bytes_of {
     return $text;
 }
 
-# Calls an application, and says what it responds with, now or later. `say` returns a Future; its words follow
+# Calls an application, and passes its response on, now or later. `say` returns a Future; its calls follow
 # each other. `state` has a function that ends the response while the application has a writer.
 async sub _respond {
     my ($app, $env, $say, $state) = @_;
@@ -79,12 +80,12 @@ async sub _respond {
     my $error = $@;
     $state->{calling} = 0;
     die $error if !$ok;
-    # A writer that went meanwhile did so because nobody kept it.
+    # A writer that was freed meanwhile was kept by nobody, so the response ends.
     $state->{abandoned}->() if $state->{abandoned};
     return await $done;
 }
 
-# Says a response with a body, piece by piece: as fast as the client takes it.
+# Passes on a response with a body, piece by piece, as fast as the client takes it.
 async sub _say {
     my ($say, $status, $headers, $body) = @_;
     if (ref $body eq 'ARRAY') {
@@ -107,12 +108,12 @@ sub _next_line {
     return scalar $body->getline;
 }
 
-# Calls an application that may block, and says what it responds with. For a process of its own.
+# Calls an application that may block, and passes its response on. For a process of its own.
 sub blocking {
     my ($app, $env, $say) = @_;
     my %state;
     my $response = _respond($app, $env, sub { $say->(@_); return Future->done }, \%state);
-    # A writer that the application keeps writes nothing to the next response.
+    # A writer that the application keeps must write nothing to the next response.
     my $close = delete $state{close};
     $close->()            if $close && !$response->is_ready;
     return $response->get if $response->is_ready;
@@ -120,8 +121,8 @@ sub blocking {
     die "the application responds later, for which it has to run in the event loop (in_process)\n";
 }
 
-# Calls an application that does not block, and sends what it responds with, now or later. However that ends,
-# the application cleans up.
+# Calls an application that does not block, and sends its response, now or later. When that ends, in whatever
+# way, cleanup handlers run.
 sub here {
     my ($app, $env, $body, $sink) = @_;
     my $whole = PAGI::App::WrapPSGI::Environment::complete($env, $body, 'psgi.nonblocking' => !!1);
@@ -135,7 +136,7 @@ sub here {
         ->on_ready(sub { PAGI::App::WrapPSGI::Environment::clean_up($whole) });
 }
 
-# Only the application holds the responder, so that its end is noticed.
+# Makes a responder, to which only the application refers, so that its end is noticed.
 sub _responder {
     my ($say, $done, $state) = @_;
     my $end = sub {
@@ -185,7 +186,8 @@ sub close {
     return;
 }
 
-# While the function that got the responder still runs, the responder may go because the function dies.
+# Handles the end of the responder. While the function that got it still runs, the reason may be that the
+# function dies.
 sub DESTROY {
     my ($self) = @_;
     my $state = $self->{state};

@@ -8,7 +8,7 @@ our $VERSION = '0.003000';
 use Compress::Raw::Zlib qw(WANT_GZIP Z_BUF_ERROR Z_FINISH Z_OK Z_SYNC_FLUSH);
 use Peregrine;
 
-# 32 KiB of history, and 256 KiB of memory.
+# zlib's level and window: 32 KiB of history, and 256 KiB of memory.
 use constant { LEVEL => 6, WINDOW => WANT_GZIP };
 
 sub names {
@@ -30,7 +30,7 @@ sub code {
     my $coded  = '';
     my $status = $self->{zlib}->deflate($bytes, $coded);
     $status = $self->{zlib}->flush($coded, $last ? Z_FINISH : Z_SYNC_FLUSH) if $status == Z_OK;
-    # Nothing to flush is no mistake.
+    # A flush without content is no mistake.
     die "gzip: $status\n" if $status != Z_OK && $status != Z_BUF_ERROR;
     return $coded;
 }

@@ -10,7 +10,7 @@ use Future;
 use Plack::Handler::Peregrine::Values;
 use Plack::Handler::Peregrine::Writer;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 sub new {

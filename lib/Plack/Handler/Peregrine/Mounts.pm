@@ -10,7 +10,7 @@ use PAGI::Server::Application;
 use PAGI::Server::Mounts;
 use Plack::Handler::Peregrine::Application;
 
-# See Peregrine::Threads.
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
 # The class of a kind of applications, and what its `new` gets. Mojolicious sends early hints.
