@@ -1,13 +1,12 @@
-//! The hub's state machine: which nodes there are, which topics each of them wants, and what is to be sent to
-//! them. All that is published to a topic passes here in one order, which is the order at every node. Topics
-//! with history are those of topics.zig.
+//! The hub's state machine: its nodes, the topics that each node wants, and the bytes for each node. All
+//! publications to a topic pass here in one order, which is the order at every node. topics.zig has topics
+//! with history.
 //!
-//! A node may be confined to topics whose names begin with its share's prefix (shares.zig): it names no
-//! others, and no channels of nodes that are not confined likewise.
+//! A node may be confined to topics whose names begin with its share's prefix (shares.zig): it may name no
+//! other topics, and only channels of nodes that are confined to the same share.
 //!
-//! With Redis (redis/redis.zig) hubs of several machines are one: what is published goes there, and comes
-//! back from there to all of them, in Redis's order.
-//! Does not know: sockets, processes, and what lies in a message.
+//! With Redis (redis/redis.zig) hubs of several machines act as one: publications go to Redis, and come back
+//! from there to all hubs in Redis's order. Does not know: sockets, processes, and the content of messages.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("config.zig").Config;
@@ -39,24 +38,24 @@ const Node = struct {
     state: union(enum) {
         /// The place is free.
         free,
-        /// Connected, and has said nothing yet.
+        /// The node is connected, and has sent no frame yet.
         silent,
-        /// Has told its id.
+        /// The node has sent its hello; the value is its id.
         met: u64,
-        /// Is to be disconnected: it does not keep to the rules, or reads too slowly.
+        /// The node is to be disconnected, because it breaks the rules or reads too slowly.
         cut,
     } = .free,
-    /// The share whose topics it may name.
+    /// The share whose topics the node may name.
     share: Shares.Index = Shares.rest,
-    /// Further nodes whose channels it may name, the newest last.
+    /// Ids of further nodes whose channels the node may name in answers, the newest last.
     voices: std.ArrayList(u64) = .empty,
     reader: wire.Reader = .{},
     output: std.ArrayList(u8) = .empty,
-    /// The bytes of `output` that have gone.
+    /// Bytes at the front of `output` that were sent.
     sent: usize = 0,
-    /// The topics of channels that it has subscribed to, as the keys of `Broker.groups`.
+    /// Topics of channels to which the node has subscribed, with names from the keys of `Broker.groups`.
     topics: std.StringHashMapUnmanaged(void) = .empty,
-    /// As the node has told last.
+    /// The present numbers that the node reported last.
     now: tally_file.Now = .{},
 
     fn waiting(node: *const Node) usize {
@@ -64,15 +63,15 @@ const Node = struct {
     }
 };
 
-/// The nodes that want a topic.
+/// The nodes that have subscribed to a topic of channels.
 const Group = struct {
     nodes: std.ArrayList(Broker.Index) = .empty,
-    /// The next one that gets a message which is for one channel of the topic.
+    /// Counts up to choose the node for the next message that only one channel of the topic gets.
     turn: usize = 0,
 };
 
-/// Counts of events since the start, and of things that are there now. Peregrine::Publisher has their names,
-/// in this order, and then those of tally.zig.
+/// Counts of events since the hub's start, and present numbers. Peregrine::Publisher has names for them, in
+/// this order, and then for those of tally.zig.
 pub const Counts = struct {
     nodes: u64 = 0,
     /// Topics of channels with subscribers.
@@ -80,17 +79,17 @@ pub const Counts = struct {
     /// Topics with history, and the bytes of their entries.
     topics: u64 = 0,
     history_bytes: u64 = 0,
-    /// Messages to topics of channels, and to single channels.
+    /// Messages that were published to topics of channels, and messages that were sent to single channels.
     published: u64 = 0,
     sent: u64 = 0,
-    /// Bytes of these messages.
+    /// Bytes of both kinds of messages.
     message_bytes: u64 = 0,
     /// Entries of topics with history, and their bytes.
     entries: u64 = 0,
     entry_bytes: u64 = 0,
-    /// Nodes that have read too slowly, or have not kept to the rules.
+    /// Nodes that were cut, because they read too slowly or broke the rules.
     cut: u64 = 0,
-    /// Redis: 0: there is none, 1: it cannot be reached, 2: it is there.
+    /// Redis: 0: not configured, 1: not reachable, 2: connected.
     redis: u64 = 0,
     /// Connections to Redis that ended.
     redis_lost: u64 = 0,
@@ -99,37 +98,37 @@ pub const Counts = struct {
 };
 
 pub const Broker = struct {
-    /// The number of a node here, from `connect` to `disconnect`.
+    /// The number of a node's place, from `connect` to `disconnect`.
     pub const Index = u32;
 
     gpa: std.mem.Allocator,
     nodes: std.ArrayList(Node) = .empty,
     by_id: std.AutoHashMapUnmanaged(u64, Index) = .empty,
     groups: std.StringHashMapUnmanaged(Group) = .empty,
-    /// Bytes that wait for all nodes.
+    /// Bytes that wait for all nodes together.
     waiting: usize = 0,
     config: Config = .{},
     topics: Topics,
-    /// Subscriptions of all nodes.
+    /// The number of subscriptions of all nodes.
     subscriptions: u32 = 0,
     errands: Errands = .{},
-    /// Null: the hub is by itself.
+    /// The connection to Redis; null: the hub works alone.
     redis: ?*Redis = null,
-    /// Requests that are answered when something has come from Redis.
+    /// Requests that are answered when Redis has sent something.
     waits: Waiting = .{},
-    /// Questions who is subscribed.
+    /// Questions about subscribers that are not answered yet.
     rolls: Rolls,
     now_ms: u64 = 0,
     counts: Counts = .{},
-    /// Events at all nodes since the start.
+    /// Sums of the events that all nodes have reported since the hub's start.
     events: tally_file.Events = .{},
 
-    /// `seed`: drawn at random.
+    /// `seed` must be random.
     pub fn init(gpa: std.mem.Allocator, seed: u64) Broker {
         return .{ .gpa = gpa, .topics = .init(gpa, seed), .rolls = .init(gpa) };
     }
 
-    /// Before the first node: limits.
+    /// Sets limits. May be called only before the first node.
     pub fn limit(broker: *Broker, config: *const Config) void {
         assert(config.isValid() and broker.nodes.items.len == 0);
         broker.config = config.*;
@@ -137,7 +136,8 @@ pub const Broker = struct {
         broker.topics.share_topics_max = config.mount_topics_max;
     }
 
-    /// Before the first node: with a Redis, which stays the caller's.
+    /// Connects the hub to others through Redis. May be called only before the first node. The caller owns
+    /// `redis`.
     pub fn share(broker: *Broker, redis: *Redis) error{OutOfMemory}!void {
         assert(broker.nodes.items.len == 0 and broker.topics.by_name.count() == 0);
         try redis.subscriptions.want(everybody);
@@ -145,7 +145,7 @@ pub const Broker = struct {
         broker.topics.subscriptions = &redis.subscriptions;
     }
 
-    /// The feed of frames for all hubs.
+    /// The feed of frames that all hubs get.
     const everybody: Fed = .{ .feed = .node, .name = "all" };
 
     pub fn deinit(broker: *Broker) void {
@@ -170,8 +170,8 @@ pub const Broker = struct {
         broker.* = undefined;
     }
 
-    /// A connection of a node that has not said which one it is. It may name topics that begin with `prefix`,
-    /// which the node has not chosen; empty: all.
+    /// Takes a connection of a node that has not sent its hello. It may name topics that begin with `prefix`,
+    /// which its connection decides and not the node; empty: all topics.
     pub fn connect(
         broker: *Broker,
         prefix: []const u8,
@@ -196,12 +196,12 @@ pub const Broker = struct {
         return broker.topics.shares.at(broker.nodes.items[index].share);
     }
 
-    /// The share of a node; the first one for a node that is not here.
+    /// The share of a node; the share without a prefix for a node that is not connected here.
     fn shareOfNode(broker: *const Broker, id: u64) Shares.Index {
         return broker.nodes.items[broker.by_id.get(id) orelse return Shares.rest].share;
     }
 
-    /// The connection is gone, and with it what the node has subscribed to.
+    /// Ends a node's connection, and its subscriptions.
     pub fn disconnect(broker: *Broker, index: Index) void {
         defer broker.invariants();
         if (!broker.isCut(index)) broker.counts.cut -%= 1;
@@ -214,12 +214,12 @@ pub const Broker = struct {
         node.* = .{};
     }
 
-    /// Whether the connection is to be closed, and `disconnect` to be called.
+    /// Whether the owner must close the connection and call `disconnect`.
     pub fn isCut(broker: *const Broker, index: Index) bool {
         return broker.nodes.items[index].state == .cut;
     }
 
-    /// Time passes.
+    /// Sets the time in milliseconds, and ends what is overdue.
     pub fn tick(broker: *Broker, now_ms: u64) void {
         broker.now_ms = now_ms;
         broker.waits.tick(broker.gpa, now_ms);
@@ -229,7 +229,7 @@ pub const Broker = struct {
         broker.topics.tick(now_ms);
     }
 
-    /// The bytes for a node that have not gone yet.
+    /// The bytes that wait for a node.
     pub fn output(broker: *Broker, index: Index) []const u8 {
         while (broker.nodes.items[index].waiting() < limits.follow_bytes_max and !broker.isCut(index)) {
             const frame = broker.topics.next(index) orelse break;
@@ -239,7 +239,7 @@ pub const Broker = struct {
         return node.output.items[node.sent..];
     }
 
-    /// The socket has taken the first `count` bytes that wait for a node.
+    /// Notes that the socket has taken the first `count` bytes that wait for a node.
     pub fn noteSent(broker: *Broker, index: Index, count: usize) void {
         defer broker.invariants();
         const node = &broker.nodes.items[index];
@@ -249,8 +249,8 @@ pub const Broker = struct {
         outgoing.noteSent(broker.gpa, &node.output, &node.sent, count);
     }
 
-    /// Bytes of a node that are read in one turn of all nodes. The more nodes a share with prefix has, the
-    /// fewer has each of them: they keep no others waiting.
+    /// Bytes of a node that may be read before all others have their turn. Nodes of a share with a prefix
+    /// divide one amount among them, so that many of them keep no others waiting.
     pub fn turnBytes(broker: *Broker, index: Index) usize {
         const own = broker.shareOf(index);
         assert(own.nodes > 0);
@@ -258,7 +258,7 @@ pub const Broker = struct {
         return std.math.clamp(limits.mount_turn_bytes_max / own.nodes, 4 << 10, limits.turn_bytes_max);
     }
 
-    /// Bytes that a node has sent.
+    /// Handles bytes that a node has sent.
     pub fn receive(broker: *Broker, index: Index, bytes: []const u8) void {
         defer broker.invariants();
         if (broker.isCut(index)) return;
@@ -270,7 +270,7 @@ pub const Broker = struct {
         }
     }
 
-    // ---- What nodes say
+    // ---- Frames of nodes
 
     fn handle(broker: *Broker, index: Index, frame: *const Frame) !void {
         const id = switch (broker.nodes.items[index].state) {
@@ -318,7 +318,7 @@ pub const Broker = struct {
         }
     }
 
-    /// Whether the node's share does not allow the frame.
+    /// Whether the node's share forbids the frame.
     fn isForbidden(broker: *Broker, index: Index, frame: *const Frame) !bool {
         const own = broker.shareOf(index);
         if (own.prefix.len == 0) return false;
@@ -326,9 +326,9 @@ pub const Broker = struct {
             .subscribe, .publish, .append, .look, .follow, .who => !own.has(frame.name),
             .send => Channel.parse(frame.name) == null and !own.has(frame.name),
             .add, .discard => !own.has(frame.extra),
-            // Frames about all nodes, which a confined node may not send.
+            // Frames about all nodes; a confined node may not send them.
             .flush, .count => true,
-            // Words about what the node has, answers, and frames of no node.
+            // Frames about the node itself, answers, and frames that no node sends.
             else => false,
         };
     }
@@ -339,12 +339,12 @@ pub const Broker = struct {
         broker.refuseFollow(index, frame, .forbidden);
     }
 
-    /// Whether a node of the share with this prefix may send to the channels of a node.
+    /// Whether a node of the share with `prefix` may send to the channels of the node `target`.
     fn mayReach(broker: *Broker, prefix: []const u8, target: Index) bool {
         return prefix.len == 0 or std.mem.eql(u8, prefix, broker.shareOf(target).prefix);
     }
 
-    /// The node knows the secret of another one, for which it reads.
+    /// Lets a node name the channels of another node, whose secret it knows, because it reads for them.
     fn speak(broker: *Broker, index: Index, secret: wire.Secret) !void {
         const voices = &broker.nodes.items[index].voices;
         const id = wire.nodeOf(secret);
@@ -353,7 +353,7 @@ pub const Broker = struct {
         try voices.append(broker.gpa, id);
     }
 
-    /// A node that joins again may come before the end of its last connection is seen.
+    /// A hello. A node may connect again before the end of its old connection is noticed.
     fn meet(broker: *Broker, index: Index, frame: *const Frame) !void {
         if (frame.kind != .hello or frame.number != wire.version) return error.Malformed;
         const id = wire.nodeOf(try wire.readSecret(frame.extra));
@@ -415,7 +415,7 @@ pub const Broker = struct {
         return broker.topics.look(frame.name);
     }
 
-    /// Answers a request for a place.
+    /// Answers a request for a position.
     fn place(broker: *Broker, index: Index, number: u32, made: Placed) void {
         var extra: [wire.place_bytes]u8 = undefined;
         const position = made catch |err| return switch (err) {
@@ -484,7 +484,7 @@ pub const Broker = struct {
         if (broker.nodes.items[index].topics.remove(name)) broker.leave(index, name);
     }
 
-    /// The node, which has the topic no more among its own, is none of its group.
+    /// Removes the node from a topic's group, after the topic was removed from the node.
     fn leave(broker: *Broker, index: Index, name: []const u8) void {
         const group = broker.groups.getPtr(name).?;
         const at = std.mem.findScalar(Index, group.nodes.items, index).?;
@@ -518,10 +518,10 @@ pub const Broker = struct {
         broker.tell(fed, &publication, asker, .hub) catch |err| try broker.refuse(index, frame.number, err);
     }
 
-    /// Sends a publication to all nodes of this hub that want the topic.
+    /// Sends a publication to all nodes of this hub that have subscribed to its topic.
     fn distribute(broker: *Broker, publication: *const Frame) void {
         const group = broker.groups.getPtr(publication.name) orelse return;
-        // A node that is cut meanwhile leaves the group.
+        // Nodes that are cut meanwhile leave the group.
         var targets: [limits.nodes_max]Index = undefined;
         const count = group.nodes.items.len;
         @memcpy(targets[0..count], group.nodes.items);
@@ -547,7 +547,7 @@ pub const Broker = struct {
         return broker.sendOn(index, target, &mail);
     }
 
-    /// A frame for another node, which answers the one that has asked.
+    /// Sends a frame to another node, which answers the node that has asked.
     fn deliver(broker: *Broker, index: Index, target: u64, frame: *const Frame) !void {
         if (broker.by_id.get(target)) |here| {
             if (!broker.mayReach(broker.shareOf(index).prefix, here)) {
@@ -560,7 +560,7 @@ pub const Broker = struct {
             try broker.refuse(index, frame.number, err);
     }
 
-    /// A frame of a node here for another one here.
+    /// Sends a frame of one node to another node of this hub.
     fn sendOn(broker: *Broker, index: Index, target: Index, frame: *const Frame) !void {
         const own = broker.nodes.items[index].share;
         broker.entrust(target, own, frame) catch |err| switch (err) {
@@ -569,7 +569,7 @@ pub const Broker = struct {
         };
     }
 
-    /// A frame that a node here is to answer, of a node of the share `own`.
+    /// Sends a frame to a node of this hub that must answer it. The node that asked is of share `own`.
     fn entrust(
         broker: *Broker,
         target: Index,
@@ -590,11 +590,11 @@ pub const Broker = struct {
         return group.nodes.items[group.turn % group.nodes.items.len];
     }
 
-    /// A request about a channel, for the node that has it.
+    /// Sends a request about a channel to the channel's node.
     fn ask(broker: *Broker, index: Index, id: u64, frame: *const Frame, kind: wire.Kind) !void {
         const channel = Channel.parse(frame.name) orelse
             return broker.answer(index, frame.number, .no_channel);
-        // The node that has the channel would give its hub up for one that is none.
+        // The channel's node would leave its hub because of an invalid topic name.
         if (!wire.isName(frame.extra)) return error.Malformed;
         return broker.deliver(index, channel.node, &.{
             .kind = kind,
@@ -622,16 +622,16 @@ pub const Broker = struct {
         }
     }
 
-    /// A node that reads too slowly for `flushed` is cut, and gets no answer.
+    /// Flushes all hubs. A node that reads too slowly for `flushed` is cut, and gets no answer.
     fn flushEverywhere(broker: *Broker, asker: Asker) void {
         broker.flush();
         const redis = broker.redis orelse return broker.reply(asker, .ok);
-        // The message comes back to this hub, too.
+        // This hub gets the message, too.
         const flushed: Frame = .{ .kind = .flushed, .node = redis.hub };
         broker.tell(everybody, &flushed, asker, .hub) catch |err| broker.reply(asker, codeOf(err));
     }
 
-    // ---- With Redis
+    // ---- Redis
 
     const nobody: Asker = .{ .node = 0, .number = 0 };
     const node_digits = 16;
@@ -646,12 +646,12 @@ pub const Broker = struct {
 
     const Told = error{ OutOfMemory, Full, TooMany };
 
-    /// A frame for whoever hears a feed.
+    /// Sends a frame to all subscribers of a feed.
     fn tell(broker: *Broker, fed: Fed, frame: *const Frame, asker: Asker, by: Answerer) Told!void {
         return broker.tellFor(broker.shareOfNode(asker.node), fed, frame, asker, by);
     }
 
-    /// Like `tell`, but the answer takes room of a share.
+    /// Like `tell`, for a frame whose answer counts for the share `own`.
     fn tellFor(
         broker: *Broker,
         own: Shares.Index,
@@ -666,13 +666,13 @@ pub const Broker = struct {
         return broker.redis.?.say(fed, bytes.items, asker, broker.partOf(own), by);
     }
 
-    /// A frame for a node of another hub. That answers, unless Redis knows no such hub.
+    /// Sends a frame to a node of another hub, which answers, unless Redis finds no subscriber.
     fn route(broker: *Broker, id: u64, frame: *const Frame, asker: Asker, by: Answerer) Told!void {
         var digits: [node_digits]u8 = undefined;
         return broker.tell(feedOfNode(id, &digits), frame, asker, by);
     }
 
-    /// The request has not gone anywhere.
+    /// Answers a request that was not sent.
     fn refuse(broker: *Broker, index: Index, number: u32, why: Told) !void {
         try broker.answer(index, number, codeOf(why));
     }
@@ -689,7 +689,7 @@ pub const Broker = struct {
         try broker.wait(index, id, frame.number, .group, frame.name);
     }
 
-    /// Answered when the node is subscribed to all that it has asked for.
+    /// Answers when all subscriptions that the node has asked for are there.
     fn sync(broker: *Broker, index: Index, id: u64, number: u32) !void {
         const redis = broker.redis orelse return broker.answer(index, number, .ok);
         if (redis.subscriptions.pending == 0) return broker.answer(index, number, .ok);
@@ -714,7 +714,7 @@ pub const Broker = struct {
         return .ofCounts(broker.config.interpreter_waits_max, room);
     }
 
-    /// The most that all nodes of a share may have on its way to Redis.
+    /// The limits of a share for publications on their way to Redis.
     fn partOf(broker: *const Broker, own: Shares.Index) Part {
         const config = &broker.config;
         const shares = &broker.topics.shares;
@@ -760,7 +760,7 @@ pub const Broker = struct {
         broker.place(index, asker.number, at);
     }
 
-    /// Takes an event of Redis. True: the owner of its sockets has something to do.
+    /// Handles an event of Redis. True: the owner of Redis's sockets must act.
     pub fn take(broker: *Broker, event: redis_file.Event) bool {
         defer broker.invariants();
         switch (event) {
@@ -806,7 +806,8 @@ pub const Broker = struct {
         };
         broker.noteEntry(len);
         if (!broker.by_id.contains(asker.node)) return;
-        // A reader that begins here from now on is not to get the entry as a new one.
+        // The answer waits until the entry has come back from Redis, so that a reader that begins then does
+        // not get it as a new one.
         const tip = broker.topics.tipOf(topic) orelse return broker.replyPlace(asker, at);
         if (tip.epoch != at.epoch or tip.mark.offset >= at.mark.offset) return broker.replyPlace(asker, at);
         const until = broker.now_ms + limits.request_ms;
@@ -815,7 +816,7 @@ pub const Broker = struct {
             broker.replyPlace(asker, at);
     }
 
-    /// A feed has its subscription.
+    /// Answers requests that wait for the subscription of a feed.
     fn heardOf(broker: *Broker, fed: Fed) void {
         var at: usize = 0;
         while (broker.waits.next(&at)) |request| switch (request.what) {
@@ -827,8 +828,8 @@ pub const Broker = struct {
         broker.answerSyncs();
     }
 
-    /// Answers requests that wait until subscriptions are there. The last one may end without a word of
-    /// Redis, because nobody wants it any more.
+    /// Answers requests that wait for all subscriptions. The last subscription may end without an answer of
+    /// Redis, because it is no longer wanted.
     fn answerSyncs(broker: *Broker) void {
         const redis = broker.redis orelse return;
         var at: usize = 0;
@@ -840,7 +841,7 @@ pub const Broker = struct {
         };
     }
 
-    /// Answers requests about places in topics that have them now: in this one, or in any.
+    /// Answers requests whose position is known now, for one topic or for all topics (null).
     fn answerPlaces(broker: *Broker, topic: ?[]const u8) void {
         var at: usize = 0;
         while (broker.waits.next(&at)) |request| {
@@ -860,11 +861,12 @@ pub const Broker = struct {
         }
     }
 
-    /// A frame of this hub or another one. Other bytes are passed over: whoever has the prefix may publish.
+    /// Handles a frame of this hub or another one. Bytes that are no frame are ignored, because other
+    /// programs may publish to these channels.
     fn hear(broker: *Broker, fed: Fed, bytes: []const u8) void {
         const frame = wire.parse(bytes) catch return;
         switch (fed.feed) {
-            .entries => unreachable, // histories come as entries
+            .entries => unreachable, // entries have an event of their own
             .group => {
                 if (!std.mem.eql(u8, frame.name, fed.name)) return;
                 if (frame.kind == .publication) broker.distribute(&frame);
@@ -881,7 +883,7 @@ pub const Broker = struct {
                 .mail, .join, .leave, .answer => {
                     const id = std.fmt.parseInt(u64, fed.name, 16) catch return;
                     const index = broker.by_id.get(id) orelse return;
-                    // The node would give its hub up for a topic that is none.
+                    // The node would leave its hub because of an invalid topic name.
                     const names_topic = frame.kind == .join or frame.kind == .leave;
                     if (names_topic and !wire.isName(frame.extra)) return;
                     if (frame.kind != .answer) return broker.hearErrand(index, &frame);
@@ -892,8 +894,8 @@ pub const Broker = struct {
         }
     }
 
-    /// A frame for a node here of a node at another hub, which has checked that the node may name the topic.
-    /// Both are of the same share if the other one is confined.
+    /// Handles a frame from a node at another hub to a node here. The other hub has checked that its node may
+    /// name the topic. If that node is confined, both must be of one share.
     fn hearErrand(broker: *Broker, index: Index, frame: *const Frame) void {
         const prefix = if (frame.kind == .mail) frame.extra else frame.payload;
         const own = if (prefix.len == 0) Shares.rest else broker.nodes.items[index].share;
@@ -903,8 +905,8 @@ pub const Broker = struct {
         broker.answerThere(broker.shareThere(prefix), frame, code);
     }
 
-    /// Answers a node at another hub. That takes room of the node which has asked, as far as this hub knows
-    /// its share: if there is none, the node has too many answers on their way, and gets no further one.
+    /// Answers a node at another hub. The answer counts for that node's share, if this hub knows the share.
+    /// If the share has too many answers on their way, no answer is sent.
     fn answerThere(broker: *Broker, own: Shares.Index, asked: *const Frame, code: wire.Code) void {
         var digits: [node_digits]u8 = undefined;
         const asker: Asker = .{ .node = asked.node, .number = 0 };
@@ -916,12 +918,12 @@ pub const Broker = struct {
         }, asker, .node) catch {};
     }
 
-    /// The share of a node at another hub, also where no node here is of that share.
+    /// The share of a node at another hub, also if no node here is of that share.
     fn shareThere(broker: *Broker, prefix: []const u8) Shares.Index {
         return broker.topics.shares.ofElsewhere(prefix) catch Shares.rest;
     }
 
-    // ---- Who is subscribed
+    // ---- Questions about subscribers
 
     fn askerOf(frame: *const Frame) Asker {
         return .{ .node = frame.node, .number = frame.number };
@@ -956,7 +958,7 @@ pub const Broker = struct {
 
     fn asking(broker: *const Broker, target: rolls_file.For, own: Shares.Index) Rolls.By {
         const config = &broker.config;
-        // With Redis there are questions for nodes and for hubs, as many of each.
+        // With Redis nodes and hubs ask, each up to half of the limit.
         const all: u32 = if (broker.redis == null) limits.rolls_max else limits.rolls_max / 2;
         const room = broker.topics.shares.roomOf(own, all, config.mount_questions_max);
         return .{
@@ -966,14 +968,14 @@ pub const Broker = struct {
         };
     }
 
-    /// A question of a node of any hub, with the prefix of its share. Its hub has a partial answer if there
-    /// is no room for it here.
+    /// Handles a question of a node at any hub, with the prefix of its share. Without room for the question,
+    /// the asking hub gets no answer from this one.
     fn hearQuestion(broker: *Broker, frame: *const Frame) void {
         const own = broker.shareThere(frame.payload);
         broker.callRoll(broker.asking(.{ .hub = askerOf(frame) }, own), frame) catch {};
     }
 
-    /// Asks the nodes here.
+    /// Asks the nodes of this hub.
     fn callRoll(
         broker: *Broker,
         by: Rolls.By,
@@ -1000,7 +1002,8 @@ pub const Broker = struct {
         broker.answerRolls();
     }
 
-    /// A node tells of its own channels, and of those that it speaks for: other names are left out.
+    /// Handles a node's answer. It may name its own channels, and those of nodes for which it speaks; other
+    /// names are left out.
     fn answerRoll(broker: *Broker, index: Index, id: u64, frame: *const Frame) !void {
         var present: Present = try .read(frame.payload);
         var names: [Present.bytes_max]u8 = undefined;
@@ -1010,7 +1013,7 @@ pub const Broker = struct {
         while (each.next()) |name| {
             const channel = Channel.parse(name) orelse continue;
             if (channel.node != id and std.mem.findScalar(u64, voices, channel.node) == null) continue;
-            writer.print("{s} ", .{name}) catch unreachable; // a part of the names that had room
+            writer.print("{s} ", .{name}) catch unreachable; // the names are a part of names that fit
         }
         present.names = writer.buffered();
         broker.rolls.answer(frame.node, id, &present);
@@ -1032,16 +1035,16 @@ pub const Broker = struct {
                     .payload = over.bytes,
                 };
                 if (broker.by_id.contains(asker.node)) {
-                    const own = Present.read(over.bytes) catch unreachable; // written by this hub
+                    const own = Present.read(over.bytes) catch unreachable; // this hub has written the bytes
                     broker.rolls.answerOf(asker, &own);
                 } else broker.route(asker.node, &present, nobody, .hub) catch {};
             },
         };
     }
 
-    // ---- What nodes are told
+    // ---- Frames for nodes
 
-    /// Queues a frame. A node that reads too slowly is cut.
+    /// Queues a frame for a node. A node that reads too slowly is cut.
     fn say(broker: *Broker, index: Index, frame: *const Frame) void {
         const node = &broker.nodes.items[index];
         assert(node.state == .met);
@@ -1054,7 +1057,8 @@ pub const Broker = struct {
         if (broker.waiting > limits.hub_bytes_max) broker.cut(broker.slowest());
     }
 
-    /// The node with most of the share for which most waits: a node never pays for those of other shares.
+    /// The node with the most waiting bytes, in the share with the most. So no node is cut because of nodes
+    /// of another share.
     fn slowest(broker: *Broker) Index {
         const share_of_most = broker.topics.shares.withMost(.waiting);
         var most: u64 = 0;
@@ -1067,7 +1071,7 @@ pub const Broker = struct {
         return found.?;
     }
 
-    /// Cuts a node: its connection neither brings frames any more nor takes any.
+    /// Cuts a node: its frames are no longer read, and it gets none.
     fn cut(broker: *Broker, index: Index) void {
         const node = &broker.nodes.items[index];
         switch (node.state) {
@@ -1128,6 +1132,7 @@ pub const Broker = struct {
         assert(topics == 0);
     }
 
-    /// With more topics a look at all of them after each frame would be what the hub does.
+    /// The number of topics up to which all are checked after each frame; more would take most of the hub's
+    /// time.
     const checked_groups_max = 32;
 };

@@ -1,10 +1,10 @@
 //! Every limit of the hub: its name, unit, default, range and the reason for the default.
 const std = @import("std");
 
-/// Limits of the hub. Times are milliseconds, sizes are bytes.
+/// The limits of the hub. Times are milliseconds, sizes are bytes.
 pub const Config = struct {
-    /// Aggregates within aggregates in an answer of Redis. The deepest that the hub asks for, a page of
-    /// history, has 3; hiredis reads 8.
+    /// The depth of aggregates in an answer of Redis. The hub's deepest request, for a page of history, has
+    /// 3; hiredis reads 8.
     reply_depth_max: u8 = 8,
     /// Values in one answer of Redis. A page of history has 13 for each of its entries; the answer to HELLO
     /// has a few for each loaded module.
@@ -15,94 +15,96 @@ pub const Config = struct {
     /// script and have a few hundred bytes.
     reply_line_bytes_max: u32 = 4096,
 
-    /// A message to a topic. PAGI's design bounds those of channels by as much. All machines at a Redis have
-    /// the same limit: a machine that allows less cannot read the longest messages of the others.
+    /// The length of a message to a topic. PAGI's design has the same limit for channels. All machines at one
+    /// Redis must have the same limit: with a lower one, a machine cannot read the longest messages of the
+    /// others.
     message_bytes_max: u32 = 1024 * 1024,
-    /// Entries that a topic keeps for readers that come back or are slow. A minute of a busy chat.
+    /// Entries that a topic keeps for slow readers and readers that come back: a minute of a busy chat.
     history_entries_max: u32 = 1_000,
-    /// Bytes of these entries. Four of the longest, or a thousand of 4 KiB; the newest is kept however long.
+    /// Bytes of the entries that a topic keeps: four of the longest, or a thousand of 4 KiB. The newest entry
+    /// is always kept.
     history_bytes_max: u64 = 4 * 1024 * 1024,
-    /// The age of these entries. A reader that comes back later is reset, and loads the page anew.
+    /// The age up to which entries are kept. A reader that comes back later gets a reset, and loads its page
+    /// again.
     history_age_ms: u64 = 5 * 60 * 1000,
-    /// Entries that are framed together. A burst of more takes several turns of each reader.
+    /// Entries that are framed together. A longer burst takes each reader several turns.
     segment_entries_max: u32 = 256,
-    /// Bytes of these entries: as much as a connection is sent in one turn.
+    /// Bytes of entries that are framed together: as much as a connection is sent in one turn.
     segment_bytes_max: u32 = 64 * 1024,
-    /// Frames of a topic that are kept for further readers; twice its history, so that two kinds of readers
-    /// share theirs.
+    /// Bytes of a topic's frames that are kept for further readers: twice its history, so that two variants
+    /// of frames are shared.
     framed_bytes_max: u64 = 8 * 1024 * 1024,
     /// The name of a topic, which is part of keys and channels.
     topic_bytes_max: u32 = 512,
-    /// The time that Redis remembers a topic in which nothing happens. Readers that come back later than that
-    /// get a reset.
+    /// The time for which Redis remembers a topic without events. Readers that come back later get a reset.
     topic_idle_ms: u64 = 24 * 60 * 60 * 1000,
 
-    /// A connection to Redis. Within a data centre it takes a few milliseconds; a lost packet is sent again
-    /// within 3 s.
+    /// The time for connecting to Redis. It takes a few milliseconds within a data centre; a lost packet is
+    /// sent again within 3 s.
     redis_connect_ms: u64 = 5_000,
-    /// The answer to the greeting, and to a PING: beyond it the connection counts as dead.
+    /// The time for the answer to the greeting or to a PING, after which the connection counts as dead.
     redis_answer_ms: u64 = 5_000,
-    /// A connection on which nothing came for so long is asked whether it lives.
+    /// The time without bytes on a connection after which a PING is sent.
     redis_ping_ms: u64 = 5_000,
-    /// The pause before another attempt to connect; it doubles with each...
+    /// The first pause before another attempt to connect; each further pause is twice as long.
     redis_retry_ms: u64 = 100,
-    /// The longest pause before the next connection to Redis. Half of each pause is drawn at random.
+    /// The longest pause before another attempt to connect. Half of each pause is drawn at random.
     redis_retry_ms_max: u64 = 5_000,
-    /// Commands that wait for the socket, beyond which the next ones are not written yet.
+    /// Bytes of commands that wait for the socket, beyond which no further commands are written.
     redis_output_bytes_max: u64 = 1024 * 1024,
     /// Publications on their way to Redis at a time: enough for 10,000 a second at 25 ms.
     redis_in_flight_max: u32 = 256,
-    /// Publications that wait for Redis; one more fails at once. A second at full load.
+    /// Publications that wait for Redis; a further one fails at once. A second at full load.
     publications_max: u32 = 16_384,
-    /// Bytes of these.
+    /// Bytes of the publications that wait for Redis.
     publications_bytes_max: u64 = 64 * 1024 * 1024,
-    /// The time that a publication may take. Less than the 5 s after which a node gives a request up, so that
-    /// the hub says what became of it.
+    /// The time for a publication. It is shorter than the 5 s after which a node gives a request up, so that
+    /// the hub reports the result.
     publish_ms: u64 = 4_000,
-    /// Entries that are read from Redis's history at a time.
+    /// Entries that are read from Redis's history at once.
     history_page: u32 = 100,
-    /// The pause between two reads of histories by one machine, so that live messages come between them. A
+    /// The pause between two reads of histories by one machine, which leaves room for live messages. A
     /// machine that comes back reads a thousand topics in a second.
     history_pause_ms: u64 = 1,
 
     /// Subscriptions of all interpreters to topics of channels. Each takes about 200 bytes.
     subscriptions_max: u32 = 1_000_000,
-    /// Subscriptions of one interpreter: a topic for each of more connections than an interpreter has.
+    /// Subscriptions of one interpreter: one for each of more connections than an interpreter has.
     interpreter_subscriptions_max: u32 = 250_000,
-    /// Subscriptions of all interpreters of a mount that is confined to its own topics. This limit and others
-    /// of mounts are lower where mounts are many, so that they do not fill the hub (Shares.roomOf).
+    /// Subscriptions of all interpreters of a mount that is confined to its own topics. With many mounts,
+    /// this and other limits of a mount are lower, so that mounts do not fill the hub (Shares.roomOf).
     mount_subscriptions_max: u32 = 250_000,
-    /// Topics with history of such a mount, a quarter of all that a hub has room for.
+    /// Topics with history of a confined mount: a quarter of a hub's limit.
     mount_topics_max: u32 = 25_000,
-    /// Connections of such a mount: those of 64 interpreters, twice while they are replaced, each with one to
-    /// publish by.
+    /// Connections of a confined mount: 64 interpreters, each with a second connection for publishing, twice
+    /// while they are replaced.
     mount_connections_max: u32 = 256,
-    /// Messages and changes of subscriptions of one interpreter that other ones have yet to answer, as many
-    /// as it may have under way.
+    /// Messages and changes of subscriptions of one interpreter that other interpreters have yet to answer:
+    /// as many as its requests may be.
     interpreter_errands_max: u32 = 10_000,
-    /// Messages and changes of subscriptions of all interpreters of a confined mount: a quarter of all that
-    /// have room.
+    /// Messages and changes of subscriptions of all interpreters of a confined mount: a quarter of the hub's
+    /// limit.
     mount_errands_max: u32 = 25_000,
-    /// Questions of one interpreter who is subscribed, of a thousand that a hub has room for. Each asks all
-    /// interpreters.
+    /// Unanswered questions of one interpreter about subscribers, each of which asks all interpreters: a
+    /// tenth of the hub's limit.
     interpreter_questions_max: u32 = 100,
-    /// Questions of all interpreters of a confined mount who is subscribed. With Redis each question has two
-    /// places in a hub, so that they take a quarter.
+    /// Unanswered questions about subscribers of all interpreters of a confined mount. With Redis each
+    /// question counts twice in a hub, so these are a quarter of the hub's limit.
     mount_questions_max: u32 = 125,
-    /// With Redis: publications of one interpreter under way, a quarter of all that have room.
+    /// With Redis: publications of one interpreter that are under way: a quarter of the hub's limit.
     interpreter_publications_max: u32 = 4_096,
-    /// With Redis: bytes of one interpreter's publications under way, a quarter of all that have room.
+    /// With Redis: bytes of one interpreter's publications that are under way: a quarter of the hub's limit.
     interpreter_publications_bytes_max: u64 = 16 * 1024 * 1024,
-    /// With Redis: subscriptions and places of topics that one interpreter waits for, a quarter of all that
-    /// have room.
+    /// With Redis: subscriptions and positions of topics for which one interpreter waits: a quarter of the
+    /// hub's limit.
     interpreter_waits_max: u32 = 2_500,
-    /// With Redis: publications of all interpreters of a confined mount, their bytes, and their subscriptions
-    /// and places: a quarter of each, too.
+    /// With Redis: publications of all interpreters of a confined mount, their bytes, and their waits: a
+    /// quarter of the hub's limits.
     mount_publications_max: u32 = 4_096,
     mount_publications_bytes_max: u64 = 16 * 1024 * 1024,
     mount_waits_max: u32 = 2_500,
-    /// Bytes that the topics of a confined mount take in Redis, those of all machines together: four times as
-    /// much as a hub keeps of all topics.
+    /// Bytes that the topics of a confined mount take in Redis, for all machines together: four times as much
+    /// as a hub keeps of all topics.
     mount_redis_bytes_max: u64 = 256 * 1024 * 1024,
 
     /// Range and unit of a limit.
@@ -117,7 +119,7 @@ pub const Config = struct {
         .reply_bytes_max = Rule{ .min = 4096, .max = 1 << 32, .unit = .bytes },
         .reply_line_bytes_max = Rule{ .min = 256, .max = 1 << 20, .unit = .bytes },
         .message_bytes_max = Rule{ .min = 1, .max = 1 << 30, .unit = .bytes },
-        // Fewer entries than are published between two turns of readers would be lost to all of them.
+        // With fewer entries than are published between two turns of readers, all readers would lose some.
         .history_entries_max = Rule{ .min = 16, .max = 1 << 24, .unit = .count },
         .history_bytes_max = Rule{ .min = 1024, .max = 1 << 40, .unit = .bytes },
         .history_age_ms = Rule{ .min = 1000, .max = 365 * 24 * 60 * 60 * 1000, .unit = .milliseconds },

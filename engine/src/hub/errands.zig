@@ -1,6 +1,6 @@
-//! Frames that a node has yet to answer for the hub: messages for its channels, and changes of their
-//! subscriptions. A node's answer is good for what it was asked, and once, so that no node can answer for
-//! another one.
+//! Frames for which a node owes the hub an answer: messages for its channels, and changes of their
+//! subscriptions. A node's answer counts once, and only for a frame that the node was sent, so that no node
+//! can answer for another one.
 //! Does not know: frames.
 const std = @import("std");
 const Asker = @import("redis/redis.zig").Asker;
@@ -13,16 +13,16 @@ const Allocator = std.mem.Allocator;
 
 pub const Errands = struct {
     const Errand = struct {
-        /// The node that is to answer.
+        /// The node that must answer.
         by: u64,
-        /// The share of the node that has asked.
+        /// The share of the node that asked.
         share: Shares.Index,
-        /// The node that has asked has given it up by then.
+        /// The time at which the node that asked gives up, in milliseconds.
         until_ms: u64,
     };
 
     all: std.AutoArrayHashMapUnmanaged(Asker, Errand) = .empty,
-    /// The errands of each node that has asked, and of each share.
+    /// The number of errands of each asking node, and of each share.
     loads: Loads = .{},
     swept_ms: u64 = 0,
 
@@ -34,7 +34,8 @@ pub const Errands = struct {
         errands.* = undefined;
     }
 
-    /// `asker`, a node of `share`, waits for the answer of `by`. A request without number has none.
+    /// Notes that `asker`, a node of `share`, waits for an answer of `by`. A request without a number has no
+    /// answer.
     pub fn add(
         errands: *Errands,
         gpa: Allocator,
@@ -62,7 +63,8 @@ pub const Errands = struct {
         errands.all.swapRemoveAt(at);
     }
 
-    /// The share of the node that has asked `by`; null: none has. `by` is not asked from then on.
+    /// Ends the errand of `asker` that `by` answers. Returns the share of the asking node; null: there is no
+    /// such errand.
     pub fn take(errands: *Errands, asker: Asker, by: u64) ?Shares.Index {
         const at = errands.all.getIndex(asker) orelse return null;
         const errand = errands.all.values()[at];
@@ -71,7 +73,7 @@ pub const Errands = struct {
         return errand.share;
     }
 
-    /// Ends the errands whose time is over.
+    /// Ends errands whose time is over.
     pub fn tick(errands: *Errands, now_ms: u64) void {
         if (now_ms -| errands.swept_ms < sweep_ms) return;
         errands.swept_ms = now_ms;

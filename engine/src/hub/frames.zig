@@ -1,5 +1,5 @@
-//! Entries as they go over the wire: framed once for all readers of a kind, who share the bytes.
-//! Does not know: who reads, and how far.
+//! Frames of entries, which are made once for all readers of one variant. Does not know: readers, and how far
+//! they are.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -10,18 +10,18 @@ const frame = protocol.websocket.frame;
 const Deflater = protocol.websocket.deflate.Deflater;
 const Allocator = std.mem.Allocator;
 
-/// A way to frame entries.
+/// The form in which entries are framed.
 pub const Variant = union(enum) {
-    /// A message of a WebSocket for each entry.
+    /// One WebSocket message for each entry.
     websocket: protocol.websocket.Kind,
-    /// Like `websocket`, compressed where that makes it shorter (RFC 7692), without reference to other
-    /// messages: readers with context takeover get it, too, when their own history is forgotten behind it.
+    /// Like `websocket`, compressed where that is shorter (RFC 7692), without references to other messages.
+    /// Readers with context takeover can get these frames if their history is forgotten afterwards.
     deflated: Deflated,
-    /// An event for each entry, with its position as id.
+    /// One event of an event stream for each entry, with the entry's position as id.
     event,
-    /// Like `event`, each in a chunk of HTTP/1.
+    /// Like `event`, with each event in a chunk of HTTP/1.
     event_chunk,
-    /// The content of a WebSocket's message, which others frame.
+    /// The content of WebSocket messages, without frames.
     content: protocol.websocket.Kind,
 
     pub const Deflated = struct {
@@ -30,8 +30,8 @@ pub const Variant = union(enum) {
         window_bits: u4 = 15,
     };
 
-    /// The variant whose frames are the same for this segment: a window as long as the longest message
-    /// is as good as any, and messages that are all too short are not compressed.
+    /// The variant to use for a segment, so that equal frames are made once: a window as long as the longest
+    /// message gives the same bytes as a longer one, and a segment of short messages is not compressed.
     pub fn canonical(variant: Variant, segment: *const Segment, deflate_bytes_min: u32) Variant {
         const deflated = switch (variant) {
             .deflated => |deflated| deflated,
@@ -49,8 +49,8 @@ pub const Variant = union(enum) {
     }
 };
 
-/// The frames of a segment in one variant. The segment has one reference, and each connection that sends them
-/// from here one for each use.
+/// The frames of a segment in one variant. The segment holds one reference, and each connection one for each
+/// use.
 pub const Frames = struct {
     gpa: Allocator,
     references: u32 = 1,
@@ -58,12 +58,12 @@ pub const Frames = struct {
     bytes: []u8,
     /// The end of each entry's frame in `bytes`.
     ends: []u32,
-    /// Counts the frames while only connections have them. Null: they are not counted.
+    /// The list that counts frames which only connections hold; null: they are not counted.
     lingering: ?*Lingering,
-    /// In that list.
+    /// The frames' place in that list.
     place: std.DoublyLinkedList.Node = .{},
     lingers: bool = false,
-    /// The connections that have the frames are to be cut.
+    /// Connections that hold these frames are to be cut.
     is_overdue: bool = false,
 
     pub fn retain(frames: *Frames) *Frames {
@@ -71,7 +71,7 @@ pub const Frames = struct {
         return frames;
     }
 
-    /// Gives a reference back; the last one frees the frames.
+    /// Gives a reference back. With the last one the frames are freed.
     pub fn release(frames: *Frames) void {
         frames.references -= 1;
         if (frames.references > 0) return;
@@ -82,19 +82,19 @@ pub const Frames = struct {
         gpa.destroy(frames);
     }
 
-    /// The segment gives its reference back.
+    /// Gives the segment's reference back.
     pub fn part(frames: *Frames) void {
         assert(!frames.lingers);
         if (frames.references > 1) if (frames.lingering) |lingering| lingering.add(frames);
         frames.release();
     }
 
-    /// Memory that the frames take, in bytes.
+    /// The memory of the frames, in bytes.
     pub fn size(frames: *const Frames) usize {
         return frames.bytes.len + frames.ends.len * @sizeOf(u32) + @sizeOf(Frames);
     }
 
-    /// How many entries' frames end up to here.
+    /// The number of entries whose frames end at or before `at`.
     pub fn entriesBefore(frames: *const Frames, at: u32) usize {
         return std.sort.upperBound(u32, frames.ends, at, struct {
             fn compare(wanted: u32, end: u32) std.math.Order {
@@ -109,16 +109,16 @@ pub const Frames = struct {
     }
 };
 
-/// Makes frames. It may be shared by all topics of a thread.
+/// Makes frames. All topics of a thread may share one framer.
 pub const Framer = struct {
-    /// Compresses with a window of 15 bits, without context takeover; null: no variant is compressed.
+    /// Compresses with a window of 15 bits, without context takeover; null: nothing is compressed.
     deflater: ?*Deflater,
-    /// Shorter messages are not compressed.
+    /// The length in bytes from which messages are compressed.
     deflate_bytes_min: u32,
-    /// Counts frames that only connections have.
+    /// The list of frames that only connections hold; null: none is kept.
     lingering: ?*Lingering = null,
 
-    /// Frames a segment that does not change any more.
+    /// Frames a sealed segment.
     pub fn make(
         framer: Framer,
         gpa: Allocator,
@@ -170,7 +170,7 @@ pub const Framer = struct {
         deflater.limitWindow(how.window_bits);
         const room = frame.header_bytes_max + Deflater.outputBytesMax(bytes.len);
         const space = try writer.writableSliceGreedy(room);
-        // The header has the length, and is written last.
+        // The header contains the length, so it is written last.
         const body = space[frame.header_bytes_max..];
         const len = deflater.deflate(bytes, true, body);
         if (len >= bytes.len) return message(writer, how.kind, bytes);
@@ -195,7 +195,7 @@ fn header(kind: protocol.websocket.Kind, len: usize, compressed: bool) frame.Hea
     };
 }
 
-/// A message of text that is none would end the reader's WebSocket.
+/// Whether bytes may be sent as they are. A text message that is no UTF-8 would end the reader's WebSocket.
 fn isSendable(kind: protocol.websocket.Kind, bytes: []const u8) bool {
     return kind == .binary or std.unicode.utf8ValidateSlice(bytes);
 }
@@ -211,7 +211,7 @@ fn message(
         try writer.writeAll(head[0..head_len]);
         return writer.writeAll(bytes);
     }
-    // Bytes that are no UTF-8 become U+FFFD, as in a browser's decoder.
+    // Bytes that are no UTF-8 become U+FFFD, as in browsers.
     const replaced = std.unicode.fmtUtf8(bytes);
     const head_len = frame.encode(header(kind, std.fmt.count("{f}", .{replaced}), false), &head);
     try writer.writeAll(head[0..head_len]);

@@ -1,5 +1,5 @@
-//! The histories of all topics as bytes: a hub that ends leaves them to the next one, at which positions stay
-//! what they are. Does not know: where the bytes are kept.
+//! The histories of all topics as bytes, which a hub leaves to the next one, so that positions stay valid.
+//! Does not know: where the bytes are kept.
 //!
 //!     8 bytes of magic | 8 of the whole length | topics
 //!     topic: 2 bytes of the name | name | 8 epoch | 8 when it was used
@@ -15,17 +15,17 @@ const Topic = @import("topics.zig").Topic;
 const Topics = @import("topics.zig").Topics;
 const Allocator = std.mem.Allocator;
 
-/// Changes with the layout.
+/// The first bytes, which change with the layout.
 const magic = "pgtopic1".*;
 
-/// Longest bytes that are read. Entries of an older build may have cost less.
+/// The most bytes that are read. Entries of an older build may have cost less.
 pub const bytes_max = 2 * limits.histories_bytes_max + limits.history_topics_max * topic_bytes_max;
 const topic_bytes_max = 2 + limits.name_bytes_max + 4 * 8 + 4;
 
-/// Largest offset that is read. The hub gives further ones, and never comes to the end of the other half.
+/// The largest offset that is read. The hub counts on from there, and never reaches the end of u64.
 const offset_max = std.math.maxInt(u64) / 2;
 
-/// Appends all topics, those first that were not used for longest.
+/// Appends all topics, beginning with those that were not used for longest.
 pub fn write(topics: *const Topics, gpa: Allocator, list: *std.ArrayList(u8)) Allocator.Error!void {
     const begin = list.items.len;
     try list.appendSlice(gpa, &magic);
@@ -64,7 +64,7 @@ fn writeTopic(topic: *const Topic, gpa: Allocator, list: *std.ArrayList(u8)) All
 
 pub const Error = error{ OutOfMemory, Malformed };
 
-/// Takes over what `write` has written, before the first topic. On error there is no topic.
+/// Reads the output of `write`. There must be no topics yet, and after an error there are none.
 pub fn read(topics: *Topics, bytes: []const u8) Error!void {
     errdefer topics.forgetAll();
     var rest: Bytes = .{ .bytes = bytes };
@@ -83,7 +83,7 @@ fn readTopic(topics: *Topics, rest: *Bytes) Error!void {
         error.OutOfMemory => error.OutOfMemory,
         error.TooMany, error.Malformed => error.Malformed,
     };
-    // Never overflows: an offset of at most `offset_max`, and at most as many entries as 32 bits say.
+    // No overflow is possible: the offset is at most `offset_max`, and the number of entries has 32 bits.
     var offset = base.offset;
     for (0..try rest.int(u32)) |_| {
         offset += 1;
@@ -119,7 +119,7 @@ const Bytes = struct {
 
 const testing = std.testing;
 
-/// Three topics, of which one has lost its first entries and one has no entry.
+/// Three topics: one has lost its first entries, and one has no entry.
 fn example() !Topics {
     var topics: Topics = .init(testing.allocator, 3);
     topics.bounds.entries_max = 4;
@@ -194,7 +194,7 @@ test "bytes that are cut, or say what cannot be, leave no topic" {
     var after: Topics = .init(gpa, 4);
     defer after.deinit();
     for (0..list.items.len) |len| {
-        // With a length that fits, so that what is missing is found by the reader of topics.
+        // The length in the header is corrected, so that the reader of topics finds what is missing.
         for ([_]bool{ false, true }) |fits| {
             const cut = try gpa.dupe(u8, list.items[0..len]);
             defer gpa.free(cut);
@@ -204,7 +204,7 @@ test "bytes that are cut, or say what cannot be, leave no topic" {
                 try testing.expectEqual(0, after.by_name.count());
                 continue;
             };
-            // Cut between two topics.
+            // The bytes were cut between two topics.
             try testing.expect(fits);
             after.forgetAll();
         }
@@ -236,7 +236,7 @@ test "memory that runs out leaves no topic" {
     }
 }
 
-/// The place of the first topic's offset.
+/// The place of the first topic's offset in the bytes.
 const first_offset_at = magic.len + 8 + 2 + "long".len + 2 * 8;
 
 test "no offset makes the hub overflow" {
@@ -287,7 +287,7 @@ test "the hub goes on with whatever random bytes say" {
             try testing.expectEqual(0, after.by_name.count());
         }
         after.invariants();
-        // As the hub does then.
+        // The hub goes on after that.
         after.tick(111);
         for ([_][]const u8{ "long", "short", "new" }) |name| _ = try after.append(name, "next");
         var again: std.ArrayList(u8) = .empty;
@@ -298,7 +298,7 @@ test "the hub goes on with whatever random bytes say" {
     if (seeds.areMany()) try testing.expect(read_well > 0 and read_well < 3000);
 }
 
-/// Changes bytes behind the magic: a few random ones, or a number to one at its end.
+/// Changes bytes behind the magic: some random bytes, a number to its largest value, or one byte by one.
 fn damage(random: std.Random, bytes: []u8) void {
     const place = bytes[random.intRangeLessThan(usize, magic.len + 8, bytes.len - 8)..];
     switch (random.uintLessThan(u8, 3)) {

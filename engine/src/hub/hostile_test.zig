@@ -1,5 +1,5 @@
-//! Nodes that say anything to a broker: they reach nothing beyond their share, answer for no other node, and
-//! take no more room than theirs.
+//! Tests of nodes that send arbitrary frames to a broker: they reach nothing beyond their share, answer for
+//! no other node, and take no more room than their limits.
 const std = @import("std");
 const limits = @import("limits.zig");
 const Present = @import("rolls.zig").Present;
@@ -15,7 +15,7 @@ const Frame = wire.Frame;
 const testing = std.testing;
 const gpa = testing.allocator;
 
-/// A broker and nodes that send frames as they like. The secret of a node is its place.
+/// A broker and nodes that send any frame. The secret of a node is its index.
 const Scene = struct {
     const node_count = 4;
     /// The shares of the nodes.
@@ -53,7 +53,7 @@ const Scene = struct {
         scene.broker.receive(scene.connections[i], bytes.items);
     }
 
-    /// The next frame for a node, until the next call for it.
+    /// The next frame for a node, valid until the next call for this node.
     fn next(scene: *Scene, i: usize) !?Frame {
         const reader = &scene.readers[i];
         if (try reader.next()) |frame| return frame;
@@ -65,7 +65,7 @@ const Scene = struct {
         return reader.next();
     }
 
-    /// The code of the answer to a frame with the number 1.
+    /// The code of the answer to `frame`, which is sent with number 1.
     fn code(scene: *Scene, i: usize, frame: Frame) !wire.Code {
         var numbered = frame;
         numbered.number = 1;
@@ -81,7 +81,7 @@ const Scene = struct {
     }
 };
 
-/// The channel of a node of the scene.
+/// The name of the channel of a node of the scene.
 fn channelOf(i: usize, buffer: *[wire.Channel.name_bytes]u8) []const u8 {
     const channel: wire.Channel = .{ .node = wire.nodeOf(i), .mailbox = 1 };
     return channel.write(buffer);
@@ -96,7 +96,7 @@ test "a confined node names topics of its share alone, and nothing of all nodes"
             const asked: Frame = .{ .kind = kind, .name = name, .payload = "x" };
             try testing.expectEqual(.forbidden, try scene.code(1, asked));
         }
-        // The hub knows at once that a topic has no subscribers.
+        // A topic without subscribers is answered at once.
         const own, const other = if (kind == .who) .{ "a.y", "b.y" } else .{ "a.x", "b.x" };
         try testing.expectEqual(.ok, try scene.code(1, .{ .kind = kind, .name = own, .payload = "x" }));
         try testing.expectEqual(.ok, try scene.code(0, .{ .kind = kind, .name = other, .payload = "x" }));
@@ -109,7 +109,7 @@ test "a confined node names topics of its share alone, and nothing of all nodes"
     const refused = (try scene.next(1)).?;
     try testing.expect(refused.kind == .refused and refused.code == .forbidden and refused.node == 7);
     try testing.expectEqual(0, scene.broker.topics.by_name.get("b.x").?.followers.count());
-    // No refused frame has had an effect.
+    // Refused frames have had no effect.
     try testing.expectEqual(2, scene.broker.subscriptions);
     try testing.expect(scene.broker.topics.by_name.get("other") == null);
 }
@@ -132,7 +132,8 @@ test "channels of other shares cannot be reached, from a confined node" {
     try scene.say(1, &.{ .kind = .send, .name = own, .payload = "x", .number = 1 });
     try testing.expectEqual(.mail, (try scene.next(2)).?.kind);
     try testing.expectEqual(.forbidden, try scene.code(1, .{ .kind = .add, .name = own, .extra = "b.x" }));
-    // A node that is not confined reaches all, and a confined one does not subscribe to any topic for it.
+    // A node without a prefix reaches all channels, but a confined node does not subscribe to a foreign topic
+    // for it.
     try scene.say(0, &.{ .kind = .add, .name = own, .extra = "b.x", .number = 1 });
     try testing.expectEqual(.join, (try scene.next(2)).?.kind);
     try testing.expectEqual(.forbidden, try scene.code(2, .{ .kind = .subscribe, .name = "b.x" }));
@@ -238,13 +239,13 @@ test "one interpreter, or one mount, does not take the room of the others" {
             try testing.expectEqual(expected, try scene.code(i, .{ .kind = .subscribe, .name = topic }));
         }
     }
-    // A node that is not confined may have as many as any.
+    // A node without a prefix has its own limit.
     for (0..4) |n| {
         const topic = try std.fmt.bufPrint(&name, "c.{d}", .{n});
         const expected: wire.Code = if (n < 3) .ok else .too_many;
         try testing.expectEqual(expected, try scene.code(0, .{ .kind = .subscribe, .name = topic }));
     }
-    // Topics that are followed stay; a further one has no room in the share, and is refused.
+    // Followed topics are kept, so a further one finds no room in the share and is refused.
     for (0..4) |n| {
         const topic = try std.fmt.bufPrint(&name, "a.{d}", .{n});
         try scene.say(0, &.{ .kind = .follow, .name = topic, .node = n + 1 });
@@ -301,7 +302,7 @@ test "a topic of a share is not lost by those of one that has more" {
     _ = try broker.connect("a.");
     var buffer: [16]u8 = undefined;
     _ = try broker.topics.append("quiet", "x");
-    // Each has an equal part. That of "a." is too large from the time on that there are three.
+    // Shares have equal parts. When there are three, the part of "a." is too large.
     const all = limits.history_topics_max;
     for (1..all / 2 + 2) |n| {
         const name = try std.fmt.bufPrint(&buffer, "a.{d}", .{n});
@@ -358,7 +359,7 @@ test "a reader of a topic that is refused hears why; one that has begun goes on 
     };
     try testing.expectEqual(1, node.readers.topics.count());
 
-    // The next hub has no room: the share is full.
+    // The next hub has no room, because the share is full.
     broker.disconnect(connection);
     node.lose();
     const taken = try broker.connect("");
@@ -400,7 +401,7 @@ test "with Redis: publications of one interpreter under way, and their bytes, le
     try testing.expectEqual(3, redis.loads.nodes.count());
 }
 
-/// Connections of one mount, and two nodes that are not confined.
+/// Connections of one mount, and two nodes without a prefix.
 const Crowd = struct {
     const count = 11;
 
@@ -416,7 +417,7 @@ const Crowd = struct {
         for (&crowd.others, count..) |*index, i| index.* = try crowd.join("", i);
     }
 
-    /// The caller destroys the connection to Redis after the broker.
+    /// Like `init`, with Redis. The caller destroys the connection to Redis after the broker.
     fn initWithRedis(crowd: *Crowd, config: *const Config) !*Redis {
         const redis: *Redis = try .create(gpa, "redis://127.0.0.1", 1, config.*);
         errdefer redis.destroy();
@@ -432,7 +433,7 @@ const Crowd = struct {
         return index;
     }
 
-    /// Says the frame so many times, with other numbers.
+    /// Sends a frame `times` times, with numbers from `first` on.
     fn say(crowd: *Crowd, index: Broker.Index, frame: *const Frame, first: u32, times: u32) !void {
         var bytes: std.ArrayList(u8) = .empty;
         defer bytes.deinit(gpa);
@@ -444,13 +445,13 @@ const Crowd = struct {
         crowd.broker.receive(index, bytes.items);
     }
 
-    /// Subscribes a node to a topic. False: there is no room.
+    /// Subscribes a node to a topic. False: the node or its share has no room.
     fn subscribes(crowd: *Crowd, index: Broker.Index, topic: []const u8) !bool {
         try crowd.say(index, &.{ .kind = .subscribe, .name = topic }, 1, 1);
         return try crowd.answers(index, .ok) == 1;
     }
 
-    /// A message of a node of another machine, for a channel of the node with this secret.
+    /// Receives a message from a node of another machine for a channel of the node with this secret.
     fn hear(crowd: *Crowd, secret: usize, prefix: []const u8, from: u64, number: u32) !void {
         var name: [wire.Channel.name_bytes]u8 = undefined;
         return crowd.hearFrame(secret, &.{
@@ -463,7 +464,7 @@ const Crowd = struct {
         });
     }
 
-    /// A frame that another machine has sent to the node with this secret.
+    /// Receives a frame that another machine has sent to the node with this secret.
     fn hearFrame(crowd: *Crowd, secret: usize, frame: *const Frame) !void {
         var bytes: std.ArrayList(u8) = .empty;
         defer bytes.deinit(gpa);
@@ -476,7 +477,7 @@ const Crowd = struct {
         } });
     }
 
-    /// The number of answers with this code that wait for a node.
+    /// The number of waiting answers for a node with this code.
     fn answers(crowd: *Crowd, index: Broker.Index, code: wire.Code) !usize {
         var reader: wire.Reader = .{};
         defer reader.deinit(gpa);
@@ -518,7 +519,7 @@ test "many connections of one mount do not take the room for answers from the ot
     try crowd.say(crowd.others[1], &who, 1, 100);
     try testing.expectEqual(0, try crowd.answers(crowd.others[1], .too_many));
 
-    // Room comes back, also where connections have ended.
+    // Room comes back, also after connections have ended.
     for (crowd.mount[0..silent]) |index| crowd.broker.disconnect(index);
     crowd.broker.tick(2 * limits.request_ms);
     try crowd.say(crowd.mount[silent], &mail, 1, 1);
@@ -558,7 +559,7 @@ test "with Redis: many connections of one mount leave room for waits, publicatio
         try crowd.say(crowd.others[0], &frame, 1, 1);
         try testing.expectEqual(0, try crowd.answers(crowd.others[0], .too_many));
     }
-    // A question of another machine tells the share of its node.
+    // A question from another machine has its node's share.
     for (0..7) |n| {
         const who: Frame = .{
             .kind = .who,
@@ -604,20 +605,20 @@ test "with Redis: answers to another machine take room of the nodes that have as
     const redis = try crowd.initWithRedis(&config);
     defer redis.destroy();
     defer crowd.broker.deinit();
-    // Messages of confined nodes there for a channel that is not confined are refused here.
+    // Messages of confined nodes at other machines for a channel without a share are refused here.
     for (0..9) |n| try crowd.hear(Crowd.count, "own.", 1000 + n, 1);
     try testing.expectEqual(5, redis.loads.shares[1].count);
-    // Answers of a confined node here, also where its mount has no room left.
+    // Answers of a confined node are sent, also where its mount has no room left.
     for (0..9) |n| try crowd.hear(0, "", 2000 + n, 1);
     for (0..9) |n| try crowd.say(crowd.mount[0], &.{ .kind = .answer, .node = 2000 + n }, 1, 1);
     try testing.expectEqual(5, redis.loads.shares[1].count);
     try testing.expectEqual(9, redis.loads.shares[Shares.rest].count);
     try testing.expectEqual(14, redis.requests.count());
-    // A mount that only the other machine has.
+    // A mount that only another machine has.
     for (0..9) |n| try crowd.hear(Crowd.count, "far.", 3000 + n, 1);
     try testing.expectEqual(5, redis.loads.shares[2].count);
     try testing.expectEqual(19, redis.requests.count());
-    // Mounts of further machines have the room of one, and leave a mount that comes later its place here.
+    // All mounts of further machines together have the room of one, and leave a place for a later mount here.
     var prefix: [16]u8 = undefined;
     for (0..2 * limits.shares_max) |n| {
         try crowd.hear(Crowd.count, try std.fmt.bufPrint(&prefix, "far.{d}.", .{n}), 4000 + n, 1);
@@ -642,7 +643,7 @@ test "however many mounts take all that they may, each has its part, and so have
         .interpreter_questions_max = limits.rolls_max,
     });
     const prefixes = [_][]const u8{ "", "a.", "b.", "c.", "d.", "e." };
-    // A node of each that asks, and one that never answers.
+    // For each share one node asks and one never answers.
     var asking: [prefixes.len]Broker.Index = undefined;
     var silent: [prefixes.len]Broker.Index = undefined;
     for (prefixes, &asking, &silent, 0..) |prefix, *asks, *answers, i| {
@@ -650,7 +651,7 @@ test "however many mounts take all that they may, each has its part, and so have
         answers.* = try crowd.join(prefix, 2 * i + 1);
     }
     var buffer: [16]u8 = undefined;
-    // The nodes of no mount come last.
+    // The nodes without a mount come last.
     var i: usize = prefixes.len;
     while (i > 0) {
         i -= 1;
@@ -678,7 +679,7 @@ test "however many mounts take all that they may, each has its part, and so have
         }
         for (2..limits.nodes_max / prefixes.len) |_| {
             _ = broker.connect(prefix) catch |err| {
-                // A mount has less than its part, if that is large.
+                // A mount may have a limit below its part.
                 try testing.expect(err == error.TooManyNodes and prefix.len > 0);
                 break;
             };
@@ -697,7 +698,7 @@ test "a node is not cut for the bytes that wait for another share" {
     const slow = try crowd.join("a.", 0);
     try testing.expect(try crowd.subscribes(slow, "a.x"));
     const publication: Frame = .{ .kind = .publish, .name = "a.x", .payload = long };
-    // As much as may wait for one node.
+    // As many bytes as may wait for one node.
     try crowd.say(slow, &publication, 0, 1);
     for (2..most) |_| try crowd.say(slow, &publication, 0, 1);
     try testing.expect(!broker.isCut(slow));
@@ -721,7 +722,7 @@ test "with Redis: a node that reads too slowly for its own flush is cut, and the
     defer crowd.broker.deinit();
     const broker = &crowd.broker;
     const slow, const sender = crowd.others;
-    // The flush cannot be told to other machines, as the node has as many messages under way as it may.
+    // The flush cannot be sent to other machines, because the node has as many messages under way as it may.
     try crowd.say(slow, &.{ .kind = .publish, .name = "x", .payload = "x" }, 1, 1);
     const long = try gpa.alloc(u8, limits.message_bytes_max);
     defer gpa.free(long);

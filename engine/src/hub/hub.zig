@@ -1,8 +1,8 @@
-//! Layer `hub`: messages between the interpreters of a server, whichever process or thread they are in; the
-//! order and the history of topics; and the language of Redis. A node (node.zig) has the mailboxes of one
-//! interpreter; the broker (broker.zig) brings what one node says to the others. Bytes in, values out: time,
-//! randomness and limits are arguments. Imports std and protocol.
-//! Does not know: sockets, clocks, threads, processes, exchanges and every other layer.
+//! Layer `hub`: messages between the interpreters of a server, in any process or thread; the order and the
+//! history of topics; and the protocol of Redis. A node (node.zig) has the mailboxes of one interpreter; the
+//! broker (broker.zig) brings messages from one node to the others. Time, randomness and limits are
+//! arguments. Imports std and protocol. Does not know: sockets, clocks, threads, processes, exchanges and
+//! every other layer.
 pub const Config = @import("config.zig").Config;
 pub const resp = @import("resp.zig");
 pub const Tree = @import("tree.zig").Tree;
@@ -20,7 +20,7 @@ pub const Present = @import("rolls.zig").Present;
 pub const Topics = @import("topics.zig").Topics;
 pub const histories = @import("histories.zig");
 pub const Redis = redis.joined.Redis;
-/// Redis, or Valkey.
+/// Redis or Valkey.
 pub const redis = struct {
     pub const Url = @import("redis/url.zig").Url;
     pub const joined = @import("redis/redis.zig");

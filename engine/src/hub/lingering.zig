@@ -1,24 +1,24 @@
-//! Frames of a node that only connections have, because the copies of the histories have lost them: a
-//! connection has such frames if its peer reads too slowly. Beyond a limit the oldest are overdue.
-//! Does not know: connections, and how they are cut.
+//! Frames of a node that only connections hold, because the copies of histories have lost them: the peers of
+//! these connections read too slowly. Beyond a limit the oldest frames are overdue. Does not know:
+//! connections, and how they are cut.
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
 const Frames = @import("frames.zig").Frames;
 
-/// Never moves while there are frames.
+/// A list of such frames. It may not move while it has frames.
 pub const Lingering = struct {
-    /// Frames that were lost first come first.
+    /// The frames, in the order in which they were lost.
     list: std.DoublyLinkedList = .{},
     bytes: u64 = 0,
     bytes_max: u64 = limits.lingering_bytes_max,
-    /// Bytes that stayed beyond the limit when connections were cut last: further cuts wait for more.
+    /// Bytes beyond the limit after the last cuts. Connections are cut again only when there are more.
     stuck_bytes: u64 = 0,
 
-    /// Part of the limit by which cuts go below it, and by which more has to linger before further cuts.
+    /// The part of the limit by which cuts go below it, and by which bytes must grow before further cuts.
     const part_of_room = 8;
 
-    /// Frames that connections still have are counted no more.
+    /// Ends the count of frames that connections still hold.
     pub fn deinit(lingering: *Lingering) void {
         while (lingering.list.popFirst()) |place| of(place).lingering = null;
         lingering.* = undefined;
@@ -43,14 +43,14 @@ pub const Lingering = struct {
         lingering.stuck_bytes = @min(lingering.stuck_bytes, lingering.bytes -| lingering.bytes_max);
     }
 
-    /// Whether too much lingers.
+    /// Whether connections must be cut.
     pub fn isDue(lingering: *const Lingering) bool {
         const stuck = lingering.stuck_bytes;
         const room = if (stuck == 0) 0 else lingering.bytes_max / part_of_room;
         return lingering.bytes > lingering.bytes_max + stuck + room;
     }
 
-    /// Marks as many of the oldest as bring the rest below the limit, with some room.
+    /// Marks the oldest frames as overdue, as many as bring the rest some way below the limit.
     pub fn choose(lingering: *Lingering) void {
         var left = lingering.bytes;
         var at = lingering.list.first;
@@ -62,7 +62,7 @@ pub const Lingering = struct {
         }
     }
 
-    /// The connections that could be cut were cut.
+    /// Notes that all connections were cut that could be.
     pub fn noteCuts(lingering: *Lingering) void {
         lingering.stuck_bytes = lingering.bytes -| lingering.bytes_max;
     }
@@ -99,7 +99,7 @@ test "frames linger while a connection has them and their segment does not; the 
     for (all) |frames| overdue += @intFromBool(frames.is_overdue);
     try testing.expect(all[7].is_overdue and all[0].is_overdue and !all[11].is_overdue);
     try testing.expect(lingering.bytes - overdue * all[0].size() <= 9_100);
-    // No connection can be cut: nothing happens until much more lingers.
+    // If no connection can be cut, nothing happens until much more lingers.
     lingering.noteCuts();
     try testing.expect(!lingering.isDue());
     const more = try framesOf(&lingering, 1300);
@@ -108,7 +108,7 @@ test "frames linger while a connection has them and their segment does not; the 
     try testing.expect(lingering.isDue());
     for (all) |frames| if (frames.is_overdue) for (0..2) |_| frames.release();
     try testing.expect(!lingering.isDue() and lingering.stuck_bytes == 0 and lingering.bytes > 0);
-    // The others outlive their node.
+    // The other frames outlive their node.
     lingering.deinit();
     more.release();
     for (all[overdue - 1 ..]) |frames| if (frames != all[7]) for (0..2) |_| frames.release();

@@ -1,21 +1,20 @@
-//! Things of one kind that nodes have under way, such as questions: the number and the bytes of those of each
-//! node, and of all nodes of each share.
-//! Does not know: what the things are.
+//! Counts of things that nodes have under way, such as questions: the number and the bytes for each node, and
+//! for all nodes of each share. Does not know: the kind of things.
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
 const Shares = @import("shares.zig").Shares;
 const Allocator = std.mem.Allocator;
 
-/// The node that a thing belongs to, and its share.
+/// The node of a thing, and the node's share.
 pub const Owner = struct { node: u64, share: Shares.Index = Shares.rest };
 
-/// Things that are under way, or how many may be.
+/// The number and bytes of things that are under way, or their limits.
 pub const Load = struct {
     count: u32 = 0,
     bytes: u64 = 0,
 
-    /// A first thing has room however long it is.
+    /// Whether one more thing has room. The first one has room whatever its length.
     fn hasRoom(load: Load, bytes: u64, most: Load) bool {
         if (load.count == 0) return most.count > 0;
         return load.count < most.count and load.bytes + bytes <= most.bytes;
@@ -32,18 +31,18 @@ pub const Load = struct {
     }
 };
 
-/// The limits of one node, and of all nodes of its share.
+/// The limits of one node, and of all nodes of its share together.
 pub const Most = struct {
     node: Load,
     share: Load,
 
-    /// The most of things that are counted, but not their bytes.
+    /// Limits for things whose bytes are not counted.
     pub fn ofCounts(node: u32, share: u64) Most {
         return .{ .node = .{ .count = node }, .share = .{ .count = @intCast(share) } };
     }
 };
 
-/// A share, and the limits of all of its nodes together.
+/// A share, and the limits of all its nodes together.
 pub const Part = struct { share: Shares.Index, most: Load };
 
 pub const Loads = struct {
@@ -71,7 +70,7 @@ pub const Loads = struct {
         assert(share.count > 0);
     }
 
-    /// A thing that was added is over.
+    /// Ends the count of a thing.
     pub fn remove(loads: *Loads, owner: Owner, bytes: u64) void {
         const share = &loads.shares[owner.share];
         share.* = share.without(bytes);

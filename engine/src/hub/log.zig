@@ -1,6 +1,6 @@
-//! The history of one topic: entries with offsets that have no gaps, and the readers' way through them.
-//! Readers hold a place, and at most one segment that is partly sent: memory belongs to the topic, however
-//! many readers there are. Does not know: where entries come from, and sockets.
+//! The history of one topic: entries with offsets without gaps, and the places of readers in it. A reader
+//! holds at most one segment, which is partly sent, so memory depends on topics and not on readers. Does not
+//! know: sockets, and where entries come from.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("config.zig").Config;
@@ -14,21 +14,21 @@ const Mark = position.Mark;
 const Position = position.Position;
 const Allocator = std.mem.Allocator;
 
-/// Bounds of a topic's history.
+/// The limits of a topic's history.
 pub const Limits = struct {
     entries_max: u32,
-    /// The most bytes of all entries. The newest entry is kept even if it is longer.
+    /// The largest sum of the bytes of all entries. The newest entry is kept even if it is longer.
     bytes_max: u64,
     age_ms_max: u64,
     segment_entries_max: u32,
-    /// A longer entry has a segment of its own.
+    /// The length of a segment; a longer entry has a segment of its own.
     segment_bytes_max: u32,
-    /// The most bytes of frames that are kept for further readers.
+    /// Bytes of frames that are kept for further readers.
     framed_bytes_max: u64,
-    /// The most bytes of an entry.
+    /// The length of an entry.
     message_bytes_max: u32,
 
-    /// The limits of the hub.
+    /// The limits of histories, from the hub's configuration.
     pub fn of(config: *const Config) Limits {
         return .{
             .entries_max = config.history_entries_max,
@@ -42,74 +42,74 @@ pub const Limits = struct {
     }
 };
 
-/// An entry that somebody else has given its place.
+/// An entry whose place another hub has decided.
 pub const Placed = struct {
     epoch: position.Epoch,
     mark: Mark,
-    /// The hub that has published it, and the number that it gave.
+    /// The hub that has published the entry, and the hub's number for it.
     hub: u48,
     sequence: u64,
     bytes: []const u8,
 };
 
-/// The place of a reader in a log. A value of its reader, which releases it.
+/// The place of a reader in a log. The reader owns it, and must release it.
 pub const Cursor = struct {
-    /// Changes when the history begins anew.
+    /// The log's generation, which changes when the history begins anew.
     generation: u32,
-    /// The offset of the last entry that was sent, or passed over.
+    /// The offset of the last entry that the reader was sent, or has skipped.
     offset: u64,
     hold: ?Hold = null,
 
-    /// A segment that is partly sent.
+    /// A segment of which the reader was sent a part.
     const Hold = struct {
         segment: *Segment,
         frames: *Frames,
-        /// The bytes of frames that are to be sent.
+        /// The bytes of `frames` that are still to be sent.
         at: u32,
         end: u32,
     };
 };
 
-/// A reader's wishes.
+/// The wishes of a reader.
 pub const Want = struct {
     variant: Variant,
-    /// How far the reader may be behind the newest entry.
+    /// The largest lag that the reader may have.
     quota: Lag = .{ .entries = std.math.maxInt(u64), .bytes = std.math.maxInt(u64) },
-    /// The fate of a reader that is further behind than its quota, or than the history goes back.
+    /// The treatment of a reader with a larger lag, or one that is behind the oldest kept entry.
     behind: enum { cut, skip } = .cut,
 };
 
-/// How far a reader is behind the newest entry.
+/// The distance of a reader from the newest entry.
 pub const Lag = struct {
     entries: u64,
-    /// Bytes of the entries that are kept.
+    /// Bytes of these entries, as far as they are kept.
     bytes: u64,
 };
 
-/// The step that a reader of the log takes next.
+/// The next step of a reader.
 pub const Next = union(enum) {
-    /// The reader has every entry.
+    /// The reader has had every entry.
     nothing,
-    /// Bytes of frames. Valid until `sent` has taken all of them, or `release`.
+    /// Bytes of frames, valid until `sent` has taken all of them, or until `release`.
     bytes: []const u8,
-    /// The number of entries that a reader too far behind has missed. The entry that is published next is
-    /// its next one.
+    /// The number of entries that the reader has missed, because it was too far behind. It goes on with the
+    /// next entry that is published.
     skipped: u64,
-    /// The reader is too far behind, and is to be ended.
+    /// The reader is too far behind and must be ended.
     cut,
-    /// The reader may have seen entries that other readers have not. Its next entry is the one behind this
-    /// position.
+    /// The history began anew, and the reader may have seen entries that others have not. It goes on behind
+    /// this position.
     reset: Position,
 };
 
-/// The result of a reader's return.
+/// The result of a reader's begin or return.
 pub const Resumed = union(enum) {
     /// The reader has read all entries.
     current: Cursor,
-    /// Entries follow.
+    /// The reader has entries to read.
     behind: Cursor,
-    /// The reader's position is none of this history, or is not in it any more. The reader goes on with
-    /// the next entry.
+    /// The reader's position is not in this history, or not any more. The reader goes on with the next entry
+    /// that is published.
     reset: struct { why: Why, cursor: Cursor },
 
     pub const Why = enum {
@@ -117,38 +117,38 @@ pub const Resumed = union(enum) {
         epoch,
         /// The log has no entry at this offset yet.
         ahead,
-        /// The log's entry at this offset is another one than the reader names.
+        /// The log has another entry at this offset.
         other_entry,
-        /// Entries that would follow are gone.
+        /// Entries behind the position were dropped.
         trimmed,
     };
 };
 
-/// The entries of a topic.
+/// The history of a topic.
 pub const Log = struct {
     gpa: Allocator,
     limits: Limits,
     epoch: position.Epoch,
     generation: u32 = 0,
-    /// The entry before the first that is kept.
+    /// The mark of the entry before the first kept one.
     base: Mark,
-    /// The newest entry.
+    /// The mark of the newest entry.
     tip: Mark,
     /// Segments with at least one kept entry, oldest first.
     segments: std.Deque(*Segment) = .empty,
-    /// Bytes of kept entries.
+    /// The sum of the bytes of all kept entries.
     bytes: u64 = 0,
-    /// Bytes of frames in these segments.
+    /// Bytes of frames of the segments above.
     framed_bytes: u64 = 0,
-    /// Bytes of entries and frames of stale segments.
+    /// Bytes of entries and frames of segments that are no longer part of the log, but held by readers.
     stale_bytes: u64 = 0,
 
-    /// A history whose next entry follows `mark`: `Mark.origin` if it is the topic's first.
+    /// Begins a history whose next entry follows `mark`; `Mark.origin`: the next entry is the topic's first.
     pub fn init(gpa: Allocator, limits: Limits, epoch: position.Epoch, mark: Mark) Log {
         return .{ .gpa = gpa, .limits = limits, .epoch = epoch, .base = mark, .tip = mark };
     }
 
-    /// All readers have released their cursors.
+    /// Frees the log. All readers must have released their cursors.
     pub fn deinit(log: *Log) void {
         while (log.segments.popFront()) |segment| segment.destroy(log.gpa);
         assert(log.stale_bytes == 0);
@@ -170,12 +170,12 @@ pub const Log = struct {
         assert(first.mark(log.base.offset).check == log.base.check);
     }
 
-    /// The position of the newest entry: a reader that shows it gets what is published from here on.
+    /// The position of the newest entry. A reader that comes with it gets the entries behind it.
     pub fn now(log: *const Log) Position {
         return .{ .epoch = log.epoch, .mark = log.tip };
     }
 
-    /// Adds an entry that is published here, and trims. Nothing changes on error.
+    /// Adds an entry that this hub publishes, and trims the history. On error nothing changes.
     pub fn append(
         log: *Log,
         hub: u48,
@@ -188,22 +188,22 @@ pub const Log = struct {
         return mark;
     }
 
-    /// How an entry fits that somebody else has given its place.
+    /// The relation of an entry with a place to the log.
     pub const Place = enum {
         appended,
         /// The log has the entry already.
         repeated,
-        /// Entries before it are missing.
+        /// Entries between the log's newest entry and this one are missing.
         gap,
-        /// The entry belongs to another history than those of the log.
+        /// The entry belongs to another history than the log's.
         diverged,
     };
 
-    /// Adds the entry if it is the next one.
+    /// Adds the entry if it is the log's next one.
     pub fn place(log: *Log, entry: Placed, time_ms: u64) error{ OutOfMemory, TooLong }!Place {
         if (entry.epoch != log.epoch) return .diverged;
         if (entry.mark.offset <= log.tip.offset) {
-            // An entry that was trimmed cannot be compared: the next one that is not can.
+            // A trimmed entry cannot be compared. A later entry, which is kept, will be.
             if (entry.mark.offset < log.base.offset) return .repeated;
             return if (log.markAt(entry.mark.offset).check == entry.mark.check) .repeated else .diverged;
         }
@@ -214,8 +214,8 @@ pub const Log = struct {
         return .appended;
     }
 
-    /// Adds the next entry of a history that is trusted: a hub's, which has checked it. False: it is not the
-    /// next one.
+    /// Adds the next entry of the hub's history, whose check needs no test. False: it is not the log's next
+    /// entry.
     pub fn follow(
         log: *Log,
         at: Position,
@@ -227,7 +227,7 @@ pub const Log = struct {
         return true;
     }
 
-    /// Lets go of all entries.
+    /// Drops all entries.
     pub fn clear(log: *Log) void {
         while (log.segments.len > 0) log.dropFirst();
         log.bytes = 0;
@@ -235,7 +235,7 @@ pub const Log = struct {
         log.invariants();
     }
 
-    /// The history begins anew: all readers get a reset.
+    /// Begins the history anew, so that all readers get a reset.
     pub fn restart(log: *Log, epoch: position.Epoch, mark: Mark) void {
         while (log.segments.len > 0) log.dropFirst();
         log.bytes = 0;
@@ -246,14 +246,14 @@ pub const Log = struct {
         log.invariants();
     }
 
-    /// The mark of a kept entry, or of the one before them.
+    /// The mark of a kept entry, or of the entry before the first kept one.
     pub fn markAt(log: *const Log, offset: u64) Mark {
         if (offset == log.base.offset) return log.base;
         if (offset == log.tip.offset) return log.tip;
         return log.segmentOf(offset).mark(offset);
     }
 
-    /// The segment that a kept entry is in.
+    /// The segment of a kept entry.
     pub fn segmentOf(log: *const Log, offset: u64) *Segment {
         assert(offset > log.base.offset and offset <= log.tip.offset);
         var low: usize = 0;
@@ -285,7 +285,7 @@ pub const Log = struct {
         log.trim(time_ms);
     }
 
-    /// The open segment, if it has room.
+    /// The open segment if it has room for `len` bytes; null: it has not, or there is none.
     fn growing(log: *const Log, len: usize) ?*Segment {
         const last = log.segments.back() orelse return null;
         if (last.place != .open) return null;
@@ -294,7 +294,7 @@ pub const Log = struct {
         return last;
     }
 
-    /// Lets go of entries beyond the limits.
+    /// Drops entries beyond the limits.
     pub fn trim(log: *Log, time_ms: u64) void {
         while (log.segments.front()) |first| {
             const offset = log.base.offset + 1;
@@ -319,7 +319,7 @@ pub const Log = struct {
         log.stale_bytes += framed + segment.payload.items.len;
     }
 
-    /// A cursor of a reader that begins, or comes back.
+    /// Makes the cursor of a reader that begins or comes back.
     pub fn begin(log: *const Log, since: position.Since) Resumed {
         const at_tip: Cursor = .{ .generation = log.generation, .offset = log.tip.offset };
         const after = switch (since) {
@@ -341,7 +341,7 @@ pub const Log = struct {
         return .{ .reset = .{ .why = why, .cursor = at_tip } };
     }
 
-    /// How far a reader is behind. A segment that it is being sent counts as not sent.
+    /// The lag of a reader. A segment that was partly sent counts as not sent.
     pub fn lag(log: *const Log, cursor: *const Cursor) Lag {
         if (cursor.generation != log.generation) return .{ .entries = 0, .bytes = 0 };
         return .{
@@ -361,7 +361,7 @@ pub const Log = struct {
         return bytes;
     }
 
-    /// The reader's next bytes. Nothing changes on error.
+    /// The next step of a reader. On error nothing changes.
     pub fn next(log: *Log, cursor: *Cursor, want: Want, framer: Framer) Allocator.Error!Next {
         if (cursor.hold) |*hold| {
             if (hold.segment.place == .stale) log.shorten(cursor);
@@ -384,11 +384,11 @@ pub const Log = struct {
     fn isTooFar(log: *const Log, cursor: *const Cursor, quota: Lag) bool {
         if (cursor.offset < log.base.offset) return true;
         if (log.tip.offset - cursor.offset > quota.entries) return true;
-        // All that is kept is within the quota of most readers.
+        // Nearly always all kept entries are within a reader's quota.
         return log.bytes > quota.bytes and log.bytesBehind(cursor.offset) > quota.bytes;
     }
 
-    /// Holds the segment with the entry behind the cursor.
+    /// Lets the cursor hold the segment with its next entry.
     fn take(log: *Log, cursor: *Cursor, variant: Variant, framer: Framer) Allocator.Error!Next {
         const segment = log.segmentOf(cursor.offset + 1);
         if (segment.place == .open) segment.seal(log.gpa);
@@ -421,7 +421,7 @@ pub const Log = struct {
         return frames;
     }
 
-    /// Gives back the oldest frames that nobody sends.
+    /// Frees the oldest frames that no reader holds.
     fn limitFrames(log: *Log) void {
         if (log.framed_bytes <= log.limits.framed_bytes_max) return;
         for (0..log.segments.len) |index| {
@@ -432,7 +432,7 @@ pub const Log = struct {
         }
     }
 
-    /// Of a segment that is no longer part of the topic, only the frame that has begun goes out.
+    /// Limits what is sent of a segment that is no longer part of the log to the frame that has begun.
     fn shorten(log: *Log, cursor: *Cursor) void {
         const hold = &cursor.hold.?;
         const index = hold.frames.entriesBefore(hold.at);
@@ -442,7 +442,7 @@ pub const Log = struct {
         if (hold.at == hold.end) log.release(cursor);
     }
 
-    /// The reader's connection has taken bytes that `next` gave.
+    /// Notes that the reader's connection has taken `count` bytes of those that `next` gave.
     pub fn sent(log: *Log, cursor: *Cursor, count: usize) void {
         const hold = &cursor.hold.?;
         assert(count <= hold.end - hold.at);
@@ -450,13 +450,14 @@ pub const Log = struct {
         if (hold.at == hold.end) log.release(cursor);
     }
 
-    /// The end of the frame that the reader's next bytes begin with.
+    /// The number of bytes to the end of the present frame.
     pub fn frameEnd(cursor: *const Cursor) usize {
         const hold = cursor.hold.?;
         return hold.frames.ends[hold.frames.entriesBefore(hold.at)] - hold.at;
     }
 
-    /// The reader lets go of its segment: entries whose frames it has sent are behind it.
+    /// Gives the reader's segment back. The cursor stands behind the entries whose frames were sent as a
+    /// whole.
     pub fn release(log: *Log, cursor: *Cursor) void {
         const hold = cursor.hold orelse return;
         const segment = hold.segment;
@@ -469,7 +470,7 @@ pub const Log = struct {
         segment.destroy(log.gpa);
     }
 
-    /// The kept entries behind an offset, one by one. Valid until the log changes.
+    /// An iterator over kept entries behind an offset. Valid until the log changes.
     pub fn entriesAfter(log: *const Log, offset: u64) Entries {
         return .{ .log = log, .offset = @max(offset, log.base.offset) };
     }

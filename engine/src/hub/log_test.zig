@@ -1,4 +1,4 @@
-//! A topic's history against a model that keeps everything.
+//! Tests of a topic's history against a model that keeps all entries.
 const std = @import("std");
 const protocol = @import("protocol");
 const log_file = @import("log.zig");
@@ -32,9 +32,9 @@ const FramerMemory = struct {
     }
 };
 
-/// All that was ever published, and each history's entries.
+/// All entries that were published, and their marks.
 const Model = struct {
-    /// The entry at each offset, from 1 on.
+    /// The entry at each offset, beginning with 1.
     entries: std.ArrayList([]const u8) = .empty,
     marks: std.ArrayList(position.Mark) = .empty,
     arena: std.heap.ArenaAllocator,
@@ -50,18 +50,18 @@ const Model = struct {
         return if (offset == 0) 0 else model.marks.items[@intCast(offset - 1)].check;
     }
 
-    /// Entries that others know and this history does not are gone.
+    /// Drops entries that the history has lost.
     fn cutTo(model: *Model, len: usize) void {
         model.entries.shrinkRetainingCapacity(len);
         model.marks.shrinkRetainingCapacity(len);
     }
 };
 
-/// A reader that takes its stream apart and expects each entry once, in order.
+/// A reader that parses its stream, and expects each entry once and in order.
 const Reader = struct {
     cursor: Cursor,
     want: Want,
-    /// The offset of the entry that has to come next.
+    /// The offset of the entry that must come next.
     expected: u64,
     input: std.ArrayList(u8) = .empty,
     is_cut: bool = false,
@@ -86,7 +86,7 @@ const Reader = struct {
                 try reader.takeApart(model);
             },
             .skipped => |count| {
-                // Between frames, and by as many as are missing.
+                // Entries are skipped only between two frames, and as many as are missing.
                 try testing.expectEqual(0, reader.input.items.len);
                 reader.expected += count;
                 try testing.expectEqual(model.entries.items.len + 1, reader.expected);
@@ -116,7 +116,7 @@ const Reader = struct {
                 try testing.expectEqual(reader.expected, mark.offset);
             }
             if (reader.expected <= model.entries.items.len) {
-                // An entry that another history has lost was read before.
+                // The reader may have read an entry that the history has lost since.
                 const expected = model.entries.items[@intCast(reader.expected - 1)];
                 try testing.expectEqualStrings(expected, bytes);
             }
@@ -128,7 +128,7 @@ const Reader = struct {
 
 const Found = struct { payload: []const u8, len: usize, compressed: bool = false, id: ?[]const u8 = null };
 
-/// The first frame of a stream, if it is whole.
+/// The first frame of a stream; null: it is incomplete.
 fn frame(variant: Variant, bytes: []const u8) ?Found {
     switch (variant) {
         .websocket, .deflated => {
@@ -146,7 +146,7 @@ fn frame(variant: Variant, bytes: []const u8) ?Found {
                 .compressed = header.value.rsv1,
             };
         },
-        // The bytes do not tell the content's length: tests of topics read it.
+        // The bytes do not contain the content's length; tests of topics.zig read it.
         .content => unreachable,
         .event => {
             const end = std.mem.find(u8, bytes, "\n\n") orelse return null;
@@ -171,7 +171,7 @@ fn event(text: []const u8, len: usize) Found {
     return .{ .payload = text[end + data.len ..], .len = len, .id = text["id: ".len..end] };
 }
 
-/// A window of the size that the reader has agreed on, without anything of earlier messages.
+/// Inflates a message with a window of the agreed size and an empty history.
 fn inflate(payload: []const u8, variant: Variant, space: []u8) ![]const u8 {
     var window: [1 << 15]u8 = undefined;
     var history: History = .init(window[0 .. @as(usize, 1) << variant.deflated.window_bits]);
@@ -182,7 +182,7 @@ fn inflate(payload: []const u8, variant: Variant, space: []u8) ![]const u8 {
     return space[0..step.produced];
 }
 
-/// Bytes, segments and marks, counted anew.
+/// Compares bytes, segments and marks with those of the model.
 fn verify(log: *const Log, model: *const Model) !void {
     log.invariants();
     var bytes: u64 = 0;
@@ -229,7 +229,7 @@ const variants = [_]Variant{
     .event_chunk,
 };
 
-/// A history that things happen to.
+/// A history with random events.
 const World = struct {
     random: std.Random,
     model: Model,
@@ -238,7 +238,7 @@ const World = struct {
     readers: std.ArrayList(Reader) = .empty,
     time_ms: u64 = 1,
     sequence: u64 = 0,
-    /// Counted, so that a test knows that it has seen each.
+    /// Counts, with which a test checks that it has seen each case.
     resumed: usize = 0,
     resets: std.EnumArray(log_file.Resumed.Why, usize) = .initFill(0),
 
@@ -294,7 +294,7 @@ const World = struct {
         try world.model.publish(mark, buffer[0..len]);
     }
 
-    /// The history loses its last entries, and gives their offsets to others.
+    /// The history loses its last entries, so that other entries get their offsets.
     fn diverge(world: *World) void {
         const lost = @min(world.model.entries.items.len, world.random.uintLessThan(usize, 4));
         world.model.cutTo(world.model.entries.items.len - lost);
@@ -363,7 +363,7 @@ const World = struct {
         reader.deinit(&world.log);
     }
 
-    /// Readers that are served get all.
+    /// Serves all readers until they have every entry.
     fn catchUp(world: *World) !void {
         for (world.readers.items) |*reader| {
             for (0..2_000) |_| {
@@ -411,7 +411,7 @@ test "frames of each variant" {
     try expectFrames("\x81\x02hi\x81\x00", .{ .websocket = .text }, &two);
     try expectFrames("\x82\x02hi\x82\x00", .{ .websocket = .binary }, &two);
     try expectFrames("\x81\x02hi\x81\x00", .{ .deflated = .{ .kind = .text } }, &two);
-    // Bytes that are no UTF-8 are replaced, because browsers end a WebSocket for them.
+    // Invalid UTF-8 is replaced, because browsers end a WebSocket for it.
     try expectFrames("\x81\x05a\u{fffd}b", .{ .websocket = .text }, &.{"a\xffb"});
     try expectFrames("\x82\x03a\xffb", .{ .websocket = .binary }, &.{"a\xffb"});
     const first = position.follow(0, 1, 1);
@@ -448,7 +448,7 @@ test "a message is compressed for a window that is as long, and once for all of 
             log.release(&cursor);
         }
     }
-    // 200 bytes fit each window; 300 fit all but one.
+    // 200 bytes fit each window; 300 bytes fit all windows but the smallest.
     try testing.expectEqual(1, log.segments.at(0).frames.items.len);
     try testing.expectEqual(2, log.segments.at(1).frames.items.len);
     try testing.expectEqual(0, start.mark.offset);
@@ -491,7 +491,7 @@ test "memory is the topic's, not that of its readers" {
     }
     try testing.expect(log.framed_bytes < 300);
     try testing.expectEqual(1000, log.segments.at(0).holds);
-    // The history goes on; each reader ends the frame that it was sent a part of.
+    // The history goes on, and each reader gets the rest of the frame that it was sent a part of.
     for (2..100) |sequence| _ = try log.append(1, sequence, 0, "y");
     try testing.expect(log.stale_bytes > 100 and log.stale_bytes < 400);
     for (&cursors) |*cursor| {
@@ -523,7 +523,7 @@ test "of a segment that is no longer kept, only the frame that has begun goes ou
         log.sent(cursor, count);
     }
     for (5..100) |sequence| _ = try log.append(1, sequence, 0, "xyz");
-    // Frames have five bytes: seven are one, and two of the next.
+    // A frame has five bytes, so seven bytes are one frame and two bytes of the next.
     try testing.expectEqualStrings("abc", (try log.next(&within, want, room.framer())).bytes);
     log.sent(&within, 3);
     for ([_]*Cursor{ &within, &between }) |cursor| {
@@ -549,7 +549,7 @@ test "entries that others have placed: the next, repeated ones, a gap, another h
     for (placed[0..35]) |entry| try testing.expectEqual(.appended, try copy.place(entry, 0));
     for (placed[0..35]) |entry| try testing.expectEqual(.repeated, try copy.place(entry, 0));
     try testing.expectEqual(.gap, try copy.place(placed[36], 0));
-    // Another entry at a known offset, at the next one, and of another epoch.
+    // Another entry at a known offset, at the next offset, and of another epoch.
     var other = placed[34];
     other.mark.check +%= 1;
     try testing.expectEqual(.diverged, try copy.place(other, 0));
@@ -586,7 +586,7 @@ test "no memory: the history stays as it was" {
             }
         }
     };
-    // Whether memory grows in its place is the kernel's choice, and each run has to ask for as much.
+    // Allocations never grow in place, because each run must make the same number of allocations.
     var moving: testing.FailingAllocator = .init(testing.allocator, .{ .resize_fail_index = 0 });
     try testing.checkAllAllocationFailures(moving.allocator(), Scene.play, .{});
 }

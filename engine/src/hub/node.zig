@@ -1,10 +1,10 @@
-//! A node of the hub: the mailboxes of the channels here, the topics that they subscribe to, readers of
-//! topics with history (readers.zig), and requests to the hub that wait for their answers. Does not know:
-//! sockets, clocks, and what lies in a message.
+//! A node of the hub: the mailboxes of its channels, the topics of channels, readers of topics with history
+//! (readers.zig), and unanswered requests to the hub. Does not know: sockets, clocks, and the content of
+//! messages.
 //!
-//! A message waits here until its channel asks for it. A hub that is lost takes along what is under way:
-//! requests end as `unavailable` if it cannot have heard of them, as `unknown` otherwise; subscriptions are
-//! told to the next hub.
+//! A message waits here until its channel takes it. When the hub is lost, requests under way end: as
+//! `unavailable` if the hub cannot have got them, else as `unknown`. The next hub is told of all
+//! subscriptions.
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
@@ -20,30 +20,30 @@ const Channel = wire.Channel;
 const Code = wire.Code;
 const Frame = wire.Frame;
 
-/// News for the node's owner.
+/// An event for the node's owner.
 pub const Event = union(enum) {
-    /// A request is over. `place`: in a topic with history.
-    /// `present`: an answer who is subscribed, valid until the next call.
+    /// A request has ended. `place`: the position in a topic with history. `present`: the answer to a
+    /// question about subscribers, valid until the next call.
     reply: struct { number: u32, code: Code, place: ?Position = null, present: ?[]const u8 = null },
-    /// A message has come for a mailbox whose owner had found none: `user` of `open`.
+    /// A message has come for a mailbox in which the last `take` found none. `user` is that of `open`.
     mail: About,
-    /// A connection whose last `read` found nothing has something to read now.
+    /// There is something to read for a connection whose last `read` found nothing.
     readable: About,
 
     pub const About = struct { mailbox: u64, user: u64 };
 };
 
-/// Settings of the operator.
+/// Limits that the operator sets.
 pub const Bounds = struct {
-    /// Messages that wait in one mailbox.
+    /// Messages that may wait in one mailbox.
     capacity: u32 = limits.mailbox_messages_max,
-    /// Milliseconds after which a message that waits is gone.
+    /// Milliseconds after which a waiting message is dropped.
     life_ms: u64 = limits.message_life_ms,
-    /// Bytes of one message.
+    /// The length of a message in bytes.
     message_bytes: u32 = limits.message_bytes_max,
 };
 
-/// A message, once in memory for all mailboxes that it waits in.
+/// A message, which is in memory once for all mailboxes in which it waits.
 const Message = struct {
     bytes: []u8,
     references: u32,
@@ -52,13 +52,13 @@ const Message = struct {
 const Waiting = struct { message: *Message, until_ms: u64 };
 
 const Mailbox = struct {
-    /// Names the mailbox while it is open; 0: the place is free.
+    /// The mailbox's name while it is open; 0: the place is free.
     id: u64 = 0,
     user: u64 = 0,
-    /// The owner has found no message and is to be told of the next one.
+    /// The last `take` found no message, so the owner is told of the next one.
     wanted: bool = false,
     messages: std.ArrayList(Waiting) = .empty,
-    /// The messages that were taken.
+    /// Messages at the front of `messages` that were taken.
     taken: usize = 0,
     topics: std.ArrayList(*Topic) = .empty,
 
@@ -70,20 +70,20 @@ const Mailbox = struct {
 const Topic = struct {
     name: []const u8,
     mailboxes: std.AutoArrayHashMapUnmanaged(u64, void) = .empty,
-    /// The next one that gets a message which is for one channel of the topic.
+    /// Counts up to choose the mailbox for the next message that only one channel of the topic gets.
     turn: usize = 0,
 };
 
 const Request = struct {
-    /// `asked_ms` + limits.request_ms is its end.
+    /// The time of the request; it ends `limits.request_ms` later.
     asked_ms: u64,
-    /// The hub may know of the request when the node has sent this many bytes.
+    /// The value of `sent_total` from which on the hub may know of the request.
     sent_at: u64 = never,
-    /// The mailbox and the topic that a request subscribes.
+    /// The mailbox and the topic of a request to subscribe.
     subscribes: ?struct { mailbox: u64, topic: *Topic } = null,
-    /// The node that has asked this one, and the number of its request, which the answer names.
+    /// The node that asked for this request, and the number of its own request, for the answer.
     origin: ?struct { node: u64, number: u32 } = null,
-    /// The connection that waits to read a topic with history.
+    /// The mailbox of a connection that waits to read a topic with history.
     reads: ?u64 = null,
 
     const never = std.math.maxInt(u64);
@@ -92,19 +92,19 @@ const Request = struct {
 pub const Node = struct {
     gpa: std.mem.Allocator,
     secret: wire.Secret,
-    /// Follows from the secret.
+    /// The node's id, a digest of the secret.
     id: u64,
     /// Secrets of nodes for whose channels connections read here, the newest last.
     voices: std.ArrayList(wire.Secret) = .empty,
     state: State = .apart,
     reader: wire.Reader = .{},
     output: std.ArrayList(u8) = .empty,
-    /// The bytes of `output` that have gone.
+    /// Bytes at the front of `output` that were sent.
     sent: usize = 0,
-    /// All bytes that have gone since the node is there.
+    /// All bytes that the node has ever sent.
     sent_total: u64 = 0,
     mailboxes: std.ArrayList(Mailbox) = .empty,
-    /// Free places of `mailboxes`.
+    /// Indices of free places in `mailboxes`.
     free: std.ArrayList(u32) = .empty,
     generation: u64 = 0,
     topics: std.StringHashMapUnmanaged(*Topic) = .empty,
@@ -112,31 +112,31 @@ pub const Node = struct {
     last_number: u32 = 0,
     events: std.ArrayList(Event) = .empty,
     events_taken: usize = 0,
-    /// The `present` of the event that was told last, and is to be freed.
+    /// The `present` of the last event, which is freed at the next call.
     told: ?[]const u8 = null,
-    /// Bytes of all messages that wait.
+    /// Bytes of all waiting messages.
     bytes: usize = 0,
     swept_ms: u64 = 0,
     readers: Readers,
     bounds: Bounds = .{},
     tally: Tally = .{},
-    /// `tally.now`, as the hub was told last.
+    /// The value of `tally.now` that the hub was told last.
     told_now: tally_file.Now = .{},
     trimmed_ms: u64 = 0,
 
     const State = enum {
-        /// No hub was met yet: requests wait for the first one.
+        /// The node was not connected yet. Requests wait for the first hub.
         apart,
-        /// The hello is under way to the first hub.
+        /// The hello to the first hub was not answered yet.
         greeting,
         met,
-        /// The hub is lost: requests fail at once.
+        /// The connection to the hub is lost. Requests fail at once.
         lost,
-        /// The hello is under way to the next hub.
+        /// The hello to the next hub was not answered yet.
         greeting_again,
     };
 
-    /// `secret`: of no other node, ever.
+    /// `secret` must be random, so that no other node ever has it.
     pub fn init(gpa: std.mem.Allocator, secret: wire.Secret) Node {
         return .{
             .gpa = gpa,
@@ -177,7 +177,7 @@ pub const Node = struct {
     const slot_bits = 20;
     pub const mailboxes_max = 1 << slot_bits;
 
-    /// A mailbox, under a name that no other has.
+    /// Opens a mailbox, with a name that no other mailbox has.
     pub fn open(node: *Node, user: u64) error{ OutOfMemory, TooMany }!u64 {
         defer node.invariants();
         const slot = node.free.pop() orelse try node.newPlace();
@@ -190,13 +190,13 @@ pub const Node = struct {
     fn newPlace(node: *Node) !u32 {
         const slot = node.mailboxes.items.len;
         if (slot == mailboxes_max) return error.TooMany;
-        // Memory is taken here, so that `close` never needs any.
+        // `free` gets its memory here, so that `close` cannot fail.
         try node.free.ensureTotalCapacity(node.gpa, slot + 1);
         try node.mailboxes.append(node.gpa, .{});
         return @intCast(slot);
     }
 
-    /// Closes a mailbox: its subscriptions end, and its messages are gone.
+    /// Closes a mailbox, with its subscriptions and messages.
     pub fn close(node: *Node, id: u64) void {
         defer node.invariants();
         const mailbox = node.find(id) orelse return;
@@ -220,8 +220,8 @@ pub const Node = struct {
         return if (mailbox.id == id) mailbox else null;
     }
 
-    /// The oldest message that is not expired; to be given back by `release`. Null: there is none, and the
-    /// next one makes a `mail` event.
+    /// Takes the oldest message that has not expired; the caller gives it back with `release`. Null: there is
+    /// none, and the next one causes a `mail` event.
     pub fn take(node: *Node, id: u64, now_ms: u64) ?*Message {
         defer node.invariants();
         const mailbox = node.find(id) orelse return null;
@@ -259,7 +259,7 @@ pub const Node = struct {
         }
     }
 
-    /// The oldest message goes.
+    /// Drops the oldest message.
     fn drop(node: *Node, mailbox: *Mailbox) void {
         const waiting = mailbox.waiting();
         node.release(waiting[0].message);
@@ -276,7 +276,7 @@ pub const Node = struct {
         while (mailbox.waiting().len > 0) node.drop(mailbox);
     }
 
-    /// False: the mailbox is full.
+    /// Puts a message into a mailbox. False: the mailbox is full.
     fn deliver(node: *Node, mailbox: *Mailbox, message: *Message, now_ms: u64) bool {
         node.expire(mailbox, now_ms);
         if (mailbox.waiting().len >= node.bounds.capacity or node.bytes > limits.mailboxes_bytes_max) {
@@ -298,7 +298,7 @@ pub const Node = struct {
         return true;
     }
 
-    /// With a reference of the caller's.
+    /// A message with one reference, the caller's.
     fn newMessage(node: *Node, bytes: []const u8) !*Message {
         const message = try node.gpa.create(Message);
         errdefer node.gpa.destroy(message);
@@ -335,7 +335,7 @@ pub const Node = struct {
         mailbox.topics.appendAssumeCapacity(topic);
     }
 
-    /// The last mailbox that leaves ends the topic here.
+    /// Removes a mailbox from a topic's subscribers. Without subscribers the topic ends here.
     fn leave(node: *Node, mailbox: *Mailbox, topic: *Topic) void {
         const at = std.mem.findScalar(*Topic, mailbox.topics.items, topic) orelse return;
         _ = mailbox.topics.swapRemove(at);
@@ -348,7 +348,7 @@ pub const Node = struct {
 
     fn endUnused(node: *Node, topic: *Topic) void {
         if (topic.mailboxes.count() > 0) return;
-        // A node without memory for the word is lost, and does not tell its next hub of the topic.
+        // Without memory for the frame the connection is given up. The next hub is not told of the topic.
         node.say(&.{ .kind = .unsubscribe, .name = topic.name }) catch node.lose();
         assert(node.topics.remove(topic.name));
         node.freeTopic(topic);
@@ -356,7 +356,7 @@ pub const Node = struct {
 
     // ---- Requests
 
-    /// The number of a request, which comes back with its reply.
+    /// The number of a request, which its reply has, too.
     pub const Asked = error{ OutOfMemory, TooMany, Unavailable, Gone }!u32;
 
     pub fn subscribe(node: *Node, id: u64, topic_name: []const u8, now_ms: u64) Asked {
@@ -383,12 +383,12 @@ pub const Node = struct {
             .subscribes = .{ .mailbox = id, .topic = topic },
             .origin = origin,
         };
-        // A hub that is lost is told of all topics when it is there again.
+        // The next hub is told of all topics when the node has met it.
         if (node.state == .lost or node.state == .greeting_again) return node.enter(what);
         return node.ask(.{ .kind = .subscribe, .name = name }, what);
     }
 
-    /// Ends a mailbox's subscription at once, without an answer of the hub.
+    /// Ends a mailbox's subscription at once, without waiting for the hub.
     pub fn unsubscribe(node: *Node, id: u64, name: []const u8) void {
         defer node.invariants();
         const mailbox = node.find(id) orelse return;
@@ -409,7 +409,7 @@ pub const Node = struct {
         return node.request(.{ .kind = .send, .name = name, .payload = bytes }, now_ms);
     }
 
-    /// Subscribes a channel of any node, or unsubscribes it.
+    /// Subscribes or unsubscribes a channel of any node.
     pub fn change(
         node: *Node,
         kind: enum { add, discard },
@@ -433,17 +433,18 @@ pub const Node = struct {
 
     // ---- Topics with history
 
-    /// A new entry. The reply tells its place.
+    /// Adds an entry to a topic with history. The reply has its position.
     pub fn append(node: *Node, name: []const u8, bytes: []const u8, now_ms: u64) Asked {
         return node.request(.{ .kind = .append, .name = name, .payload = bytes }, now_ms);
     }
 
-    /// Asks for the place of a topic's newest entry.
+    /// Asks for the position of a topic's newest entry.
     pub fn look(node: *Node, name: []const u8, now_ms: u64) Asked {
         return node.request(.{ .kind = .look, .name = name }, now_ms);
     }
 
-    /// Asks who is subscribed to a topic of channels, or reads one with history. The reply has the answer.
+    /// Asks which channels have subscribed to a topic of channels, or which connections read a topic with
+    /// history.
     pub fn who(node: *Node, kind: enum { subscribed, reads }, name: []const u8, now_ms: u64) Asked {
         return node.request(.{ .kind = .who, .name = name, .extra = switch (kind) {
             .subscribed => "",
@@ -451,7 +452,7 @@ pub const Node = struct {
         } }, now_ms);
     }
 
-    /// Tells the hub who is subscribed here.
+    /// Answers a question of the hub about subscribers here.
     fn callRoll(node: *Node, frame: *const Frame) !void {
         var names: [Present.bytes_max]u8 = undefined;
         var writer: std.Io.Writer = .fixed(&names);
@@ -477,11 +478,11 @@ pub const Node = struct {
         present.count += 1;
         if (present.count > limits.present_names_max) return;
         var buffer: [Channel.name_bytes]u8 = undefined;
-        // `Present.bytes_max` has room for as many names.
+        // `Present.bytes_max` has room for these names.
         writer.print("{s} ", .{channel_of.write(&buffer)}) catch unreachable;
     }
 
-    /// From the reply on, which tells the place where it begins, a connection reads a topic.
+    /// Lets a connection read a topic, from the reply on, which has the position where it begins.
     pub fn follow(node: *Node, id: u64, name: []const u8, wish: readers_file.Wish, now_ms: u64) Asked {
         defer node.invariants();
         if (node.find(id) == null) return error.Gone;
@@ -499,7 +500,7 @@ pub const Node = struct {
         return number;
     }
 
-    /// Connections read here for channels of the node with this secret.
+    /// Notes that connections read here for channels of the node with this secret.
     pub fn speakFor(node: *Node, secret: wire.Secret) error{OutOfMemory}!void {
         if (std.mem.findScalar(wire.Secret, node.voices.items, secret) != null) return;
         try node.voices.ensureUnusedCapacity(node.gpa, 1);
@@ -508,7 +509,7 @@ pub const Node = struct {
         node.voices.appendAssumeCapacity(secret);
     }
 
-    /// Ends the reading of a topic at once, without an answer of the hub.
+    /// Ends the reading of a topic at once, without waiting for the hub.
     pub fn unfollow(node: *Node, id: u64, name: []const u8) void {
         defer node.invariants();
         node.endReading(id, name, .ended);
@@ -516,7 +517,7 @@ pub const Node = struct {
 
     fn endReading(node: *Node, id: u64, name: []const u8, code: Code) void {
         var buffer: [limits.name_bytes_max]u8 = undefined;
-        // The name may be the reader's own.
+        // The name may lie in the reader, which is freed.
         const own = std.fmt.bufPrint(&buffer, "{s}", .{name}) catch return;
         const removed = node.readers.remove(id, own) orelse return;
         if (removed.unfollow) node.say(&.{ .kind = .unfollow, .name = own }) catch node.lose();
@@ -526,11 +527,12 @@ pub const Node = struct {
     fn settled(node: *Node, what: readers_file.Settled) void {
         node.finish(what.number, .ok, what.position);
         const user = node.find(what.mailbox).?.user;
-        // A reader that is not told for want of memory hears of the next entry.
+        // Without memory for this event, the reader is told of the next entry.
         node.events.append(node.gpa, .{ .readable = .{ .mailbox = what.mailbox, .user = user } }) catch {};
     }
 
-    /// The step that a connection takes next; `nothing` leads to a `readable` event later.
+    /// The next step of a connection. After `nothing` a `readable` event follows when there is something to
+    /// read.
     pub fn read(node: *Node, id: u64) error{OutOfMemory}!readers_file.Read {
         const found = try node.readers.read(id);
         switch (found) {
@@ -549,7 +551,7 @@ pub const Node = struct {
         node.tally.events.delivered_bytes += count;
     }
 
-    /// Connections that wait for the topic are told.
+    /// Tells connections that wait for entries of the topic.
     fn wakeReaders(node: *Node, topic: anytype) !void {
         var waiting: Readers.Waiting = .{ .readers = &node.readers, .topic = topic };
         try node.events.ensureUnusedCapacity(node.gpa, topic.readers.items.len);
@@ -611,7 +613,7 @@ pub const Node = struct {
         }
     }
 
-    /// Queues a frame, except for a hub that is lost.
+    /// Queues a frame; with the hub lost, it is dropped.
     fn say(node: *Node, frame: *const Frame) error{OutOfMemory}!void {
         if (node.state == .lost or node.state == .greeting_again) return;
         try frame.append(node.gpa, &node.output);
@@ -621,7 +623,7 @@ pub const Node = struct {
         return node.output.items.len - node.sent;
     }
 
-    /// Ends a request. A subscription that was not made is none.
+    /// Ends a request. Its subscription is removed unless the code is `ok`.
     fn finish(node: *Node, number: u32, code: Code, place: ?Position) void {
         const found = node.requests.fetchSwapRemove(number) orelse return;
         const what = found.value;
@@ -635,7 +637,7 @@ pub const Node = struct {
         }) catch {};
     }
 
-    /// Ends a request who is subscribed.
+    /// Ends a question about subscribers.
     fn finishRoll(node: *Node, number: u32, bytes: []const u8) void {
         if (!node.requests.swapRemove(number)) return;
         const own = node.gpa.dupe(u8, bytes) catch null;
@@ -651,9 +653,9 @@ pub const Node = struct {
         node.told = null;
     }
 
-    // ---- The hub
+    // ---- The connection to the hub
 
-    /// The node is connected to a hub, which it greets before anything else.
+    /// Greets a hub to which the node is connected now.
     pub fn connected(node: *Node) error{OutOfMemory}!void {
         defer node.invariants();
         switch (node.state) {
@@ -673,7 +675,7 @@ pub const Node = struct {
         node.state = if (node.state == .apart) .greeting else .greeting_again;
     }
 
-    /// The connection is gone, or is given up. Nothing if there is none.
+    /// Ends the connection to the hub, if there is one.
     pub fn lose(node: *Node) void {
         defer node.invariants();
         if (node.state == .lost) return;
@@ -705,12 +707,12 @@ pub const Node = struct {
         };
     }
 
-    /// Whether a hub has answered.
+    /// Whether the hub has answered the hello.
     pub fn isMet(node: *const Node) bool {
         return node.state == .met;
     }
 
-    /// The bytes for the hub that have not gone yet.
+    /// Bytes that wait to be sent to the hub.
     pub fn toSend(node: *const Node) []const u8 {
         return node.output.items[node.sent..];
     }
@@ -722,7 +724,7 @@ pub const Node = struct {
         outgoing.noteSent(node.gpa, &node.output, &node.sent, count);
     }
 
-    /// Bytes that the hub has sent. A hub that does not keep to the rules is lost.
+    /// Handles bytes of the hub. A hub that breaks the rules is lost.
     pub fn receive(node: *Node, bytes: []const u8, now_ms: u64) void {
         defer node.invariants();
         node.reader.add(node.gpa, bytes) catch return node.lose();
@@ -795,14 +797,15 @@ pub const Node = struct {
         try node.say(&.{ .kind = .answer, .code = code, .node = asker, .number = number });
     }
 
-    /// The mailbox of a channel here, by its name.
+    /// The mailbox of one of this node's channels, by its name.
     fn channel(node: *Node, name: []const u8) ?u64 {
         const found = Channel.parse(name) orelse return null;
         if (found.node != node.id or node.find(found.mailbox) == null) return null;
         return found.mailbox;
     }
 
-    /// For whoever has subscribed. A hub may tell of topics that were just left.
+    /// Gives a publication to all mailboxes that have subscribed. The hub may send publications of topics
+    /// that were just left.
     fn publication(node: *Node, frame: *const Frame, now_ms: u64) !void {
         const topic = node.topics.get(frame.name) orelse return;
         const message = try node.newMessage(frame.payload);
@@ -822,7 +825,7 @@ pub const Node = struct {
         return false;
     }
 
-    /// A message for one channel: the one that it names, or one of those that have subscribed to the topic.
+    /// Gives a message to one channel: the named one, or one of a topic's subscribers.
     fn mail(node: *Node, frame: *const Frame, now_ms: u64) !Code {
         if (Channel.parse(frame.name) != null) {
             const id = node.channel(frame.name) orelse return .gone;
@@ -849,8 +852,8 @@ pub const Node = struct {
             return node.answer(frame.node, frame.number, .too_many);
     }
 
-    /// Subscriptions that are under way are told that they are none: the hub may have them before the flush
-    /// or behind it.
+    /// Ends all subscriptions. Requests to subscribe that are under way fail with `flushed`, because the hub
+    /// may handle them before or after the flush.
     fn flushAll(node: *Node) void {
         var at: usize = node.requests.count();
         while (at > 0) {
@@ -870,8 +873,8 @@ pub const Node = struct {
 
     const sweep_ms = 5000;
 
-    /// To be called once a second: ends what has waited for too long. True: the connection is to be given up,
-    /// because a request would go out that its caller has been told is none.
+    /// Ends overdue requests and messages. Must be called once a second. True: the connection must be given
+    /// up, because a request of which the caller was told that it failed would still be sent.
     pub fn tick(node: *Node, now_ms: u64) bool {
         defer node.invariants();
         var lost = false;
@@ -904,7 +907,7 @@ pub const Node = struct {
         return lost;
     }
 
-    /// For the hub's counts.
+    /// Reports the node's counts to the hub.
     fn tellTally(node: *Node) void {
         node.readers.countNow(&node.tally.now);
         if (!node.isMet() or !node.hasTally()) return;
@@ -915,25 +918,25 @@ pub const Node = struct {
         node.told_now = node.tally.now;
     }
 
-    /// Whether the hub has yet to hear something of the account.
+    /// Whether the node's counts have changed since the last report.
     fn hasTally(node: *const Node) bool {
         return !std.meta.eql(node.tally.events, .{}) or !std.meta.eql(node.tally.now, node.told_now);
     }
 
-    /// The hub has told nothing of the topic for too long.
+    /// Ends a reader whose topic has not begun in time.
     fn giveUpReading(node: *Node, id: u64, number: u32) void {
         const name = node.readers.waitingFor(id, number).?;
         node.endReading(id, name, .unavailable);
     }
 
-    /// Whether there is anything that `tick` may end.
+    /// Whether `tick` may have something to do.
     pub fn hasDeadlines(node: *const Node) bool {
         return node.requests.count() > 0 or node.bytes > 0 or node.readers.hasDeadlines() or
-            // The hub is to hear that there are no readers any more.
+            // The hub must learn that there are no readers any more.
             node.hasTally() or !std.meta.eql(node.told_now, .{});
     }
 
-    /// The next event, in the order in which events happened.
+    /// The next event, in order; null: there is none.
     pub fn next(node: *Node) ?Event {
         node.forgetTold();
         while (node.events_taken < node.events.items.len) {
@@ -982,6 +985,7 @@ pub const Node = struct {
         assert((node.state != .lost) or node.output.items.len == 0);
     }
 
-    /// With more mailboxes a look at all of them after each message would be what the node does.
+    /// The number of mailboxes up to which all are checked after each message; more would take most of the
+    /// node's time.
     const checked_mailboxes_max = 32;
 };

@@ -1,12 +1,12 @@
-//! Memory of bytes that wait for a socket. Bytes that have gone give their memory back also while others
-//! wait: a peer that reads steadily and is never done must not make the memory grow by all that it was sent.
+//! Memory of bytes that wait for a socket. Memory of sent bytes is freed while others wait, because a peer
+//! that reads steadily would otherwise make it grow by all bytes that it was ever sent.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Memory that is kept when no bytes wait.
+/// Bytes of memory that are kept when no bytes wait.
 const kept_bytes = 64 << 10;
 
-/// The socket has taken `count` more bytes; `sent` counts the bytes at the front of `output` that have gone.
+/// Notes that the socket has taken `count` more bytes. `sent` counts sent bytes at the front of `output`.
 pub fn noteSent(gpa: std.mem.Allocator, output: *std.ArrayList(u8), sent: *usize, count: usize) void {
     sent.* += count;
     assert(sent.* <= output.items.len);
@@ -14,7 +14,7 @@ pub fn noteSent(gpa: std.mem.Allocator, output: *std.ArrayList(u8), sent: *usize
     if (rest.len == 0) {
         if (output.capacity > kept_bytes) output.clearAndFree(gpa) else output.clearRetainingCapacity();
     } else {
-        // Each byte is moved once at most for each byte that has gone.
+        // Each byte is moved at most once for each byte that was sent.
         if (sent.* < rest.len) return;
         @memcpy(output.items[0..rest.len], rest);
         output.shrinkRetainingCapacity(rest.len);
@@ -34,7 +34,7 @@ test "memory does not grow by what has gone while bytes wait" {
             try output.append(gpa, next_in);
             next_in +%= 1;
         }
-        // A hundred bytes wait always.
+        // A hundred bytes always wait.
         const count = output.items.len - sent -| 100;
         for (output.items[sent..][0..count]) |byte| {
             try std.testing.expectEqual(next_out, byte);

@@ -1,30 +1,30 @@
-//! The place of an entry in a topic, as readers keep it and show it again when they come back.
-//! Does not know: which entries there are (log.zig).
+//! The position of an entry in a topic, which readers keep and show when they come back. Does not know:
+//! entries (log.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Names the history that a topic's offsets belong to: drawn anew when a history begins.
+/// The name of a history, which is drawn at random when the history begins. Offsets count within a history.
 pub const Epoch = u48;
 
 /// A digest of an entry and of all entries before it. A server that has lost acknowledged entries gives their
-/// offsets to others; epoch and offset are the same then, and this is not.
+/// offsets to others, with the same epoch but other checks.
 pub const Check = u48;
 
-/// The place of an entry in a history: the number of entries up to it, and its check.
+/// The place of an entry in a history: its offset (the number of entries up to it), and its check.
 pub const Mark = struct {
     offset: u64,
     check: Check,
 
-    /// Before the first entry.
+    /// The mark before the first entry.
     pub const origin: Mark = .{ .offset = 0, .check = 0 };
 
-    /// The mark of the entry behind this one, which a hub has published under this number.
+    /// The mark of the next entry, which `hub` has published with the number `sequence`.
     pub fn next(mark: Mark, hub: u48, sequence: u64) Mark {
         return .{ .offset = mark.offset + 1, .check = follow(mark.check, hub, sequence) };
     }
 };
 
-/// The check of the entry behind another one. The script in Redis (script.lua) does the same.
+/// The check of the entry that follows one with `check`. script.lua computes the same in Redis.
 pub fn follow(check: Check, hub: u48, sequence: u64) Check {
     var buffer: [12 + 1 + 12 + 1 + 20]u8 = undefined;
     const text = std.fmt.bufPrint(
@@ -37,15 +37,15 @@ pub fn follow(check: Check, hub: u48, sequence: u64) Check {
     return std.mem.readInt(u48, digest[0..6], .big);
 }
 
-/// An entry that a reader has seen last.
+/// The position of the entry that a reader has seen last.
 pub const Position = struct {
     epoch: Epoch,
     mark: Mark,
 
-    /// Longest text.
+    /// The length of the longest text.
     pub const text_bytes_max = 12 + 1 + 20 + 1 + 12;
 
-    /// The position as `epoch.offset.check`. Borrowed from `out`.
+    /// The position as text, `epoch.offset.check`, in `out`.
     pub fn print(position: Position, out: *[text_bytes_max]u8) []const u8 {
         const mark = position.mark;
         return std.fmt.bufPrint(out, "{x:0>12}.{d}.{x:0>12}", .{
@@ -53,7 +53,7 @@ pub const Position = struct {
         }) catch unreachable; // text_bytes_max is the sum of all parts
     }
 
-    /// Reads what `print` has written, and nothing else.
+    /// Reads the output of `print`, and refuses any other text.
     pub fn parse(text: []const u8) error{Malformed}!Position {
         if (text.len > text_bytes_max or text.len < 12 + 1 + 1 + 1 + 12) return error.Malformed;
         const offset_end = text.len - 13;
@@ -70,7 +70,7 @@ pub const Position = struct {
     }
 };
 
-/// Reads 12 hexadecimal digits.
+/// Reads 12 lowercase hexadecimal digits.
 pub fn parseHex(text: []const u8) error{Malformed}!u48 {
     if (text.len != 12) return error.Malformed;
     var value: u48 = 0;
@@ -82,21 +82,21 @@ pub fn parseHex(text: []const u8) error{Malformed}!u48 {
     return value;
 }
 
-/// The entry with which a reader begins.
+/// The place where a reader begins.
 pub const Since = union(enum) {
-    /// With the entry that is published next.
+    /// The reader begins with the next entry that is published.
     now,
-    /// Behind the entry that it has seen last.
+    /// The reader begins behind the entry that it has seen last.
     after: Position,
 
-    /// Reads `now` or a position.
+    /// Reads "now" or a position.
     pub fn parse(text: []const u8) error{Malformed}!Since {
         if (std.mem.eql(u8, text, "now")) return .now;
         return .{ .after = try .parse(text) };
     }
 
-    /// Reads what a reader has kept, which may be any text. In place of a position that is none stands one
-    /// that no history has; "" is `now`.
+    /// Reads the text that a reader has kept, which may be any text; "" means `now`. Text that is no position
+    /// becomes a position that no history has.
     pub fn ofReader(text: []const u8) Since {
         if (text.len == 0) return .now;
         return parse(text) catch .{ .after = .{
@@ -123,7 +123,7 @@ test "positions come back from their text, and from no other" {
         try testing.expectEqual(position, try Position.parse(text));
         try testing.expectEqual(position, (try Since.parse(text)).after);
         for (0..text.len) |len| if (Position.parse(text[0..len])) |other| {
-            // Digits of the offset may be taken for those of a shorter one only if the check fits.
+            // A shorter offset may be read only with another check.
             try testing.expect(!std.meta.eql(other, position));
         } else |_| {};
     }
@@ -148,8 +148,8 @@ test "checks depend on all that came before" {
     try testing.expectEqual(1, first.offset);
     const other: Mark = Mark.origin.next(2, 1);
     try testing.expect(first.check != other.check);
-    // The same publication behind another entry is another one.
+    // The same publication gets another check behind another entry.
     try testing.expect(first.next(3, 9).check != other.next(3, 9).check);
-    // SHA-1 of "000000000000.000000000001.1", as redis.sha1hex has it.
+    // SHA-1 of "000000000000.000000000001.1", as redis.sha1hex computes it.
     try testing.expectEqual(follow(0, 1, 1), first.check);
 }

@@ -1,6 +1,6 @@
-//! Readers of topics with history at a node, each of them one connection's, and copies of the histories that
-//! they read. All readers of a topic share its copy; a reader has a place in it.
-//! Does not know: the hub's connection, and requests (node.zig).
+//! Readers of topics with history at a node, and copies of the histories that they read. A reader belongs to
+//! one connection. All readers of a topic share a copy, in which each has a place. Does not know: the
+//! connection to the hub, and requests (node.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
@@ -16,19 +16,19 @@ const Share = shares_file.Share;
 const Shares = shares_file.Shares;
 const Now = @import("tally.zig").Now;
 
-/// How a reader gets entries.
+/// The form in which a reader gets entries.
 pub const As = enum {
     text,
     binary,
-    /// As messages of a WebSocket with their frames, some at once.
+    /// WebSocket messages with their frames, several at once.
     text_frames,
     binary_frames,
-    /// As WebSocket frames, compressed where that is worth it.
+    /// WebSocket messages with their frames, compressed where that is shorter.
     text_deflated,
     binary_deflated,
-    /// As messages of an event stream, with positions.
+    /// Events of an event stream, with positions.
     events,
-    /// The bytes of entries alone, of several at once.
+    /// The bytes of entries without frames, of several at once.
     bytes,
 
     fn variant(as: As, window_bits: u4) frames.Variant {
@@ -49,30 +49,29 @@ pub const As = enum {
     }
 };
 
-/// A reader's wishes.
+/// The wishes of a reader.
 pub const Wish = struct {
     as: As,
     /// log2 of the window with which the reader inflates, 8..15.
     window_bits: u4 = 15,
     since: position.Since = .now,
     behind: Behind = .skip,
-    /// The channel by which presence names the reader; null: that of its mailbox.
+    /// The channel that answers about subscribers name for the reader; null: the channel of its mailbox.
     channel: ?Channel = null,
 
-    /// The treatment of a reader that is further behind than the history goes back.
+    /// The treatment of a reader that is behind the oldest kept entry.
     pub const Behind = @FieldType(log_file.Want, "behind");
 };
 
-/// The step that a connection takes next.
+/// The next step of a connection.
 pub const Read = union(enum) {
-    /// The connection has every entry; an event tells of the next one.
+    /// The connection has every entry. A `readable` event tells of the next one.
     nothing,
-    /// An entry, or the events of several; until `sent` has been told that all of it went.
+    /// An entry, or the frames of several, valid until `sent` was told that all bytes were sent.
     bytes: Bytes,
-    /// The reader may have seen entries that other readers have not, or has missed some. Its next entry is
-    /// the one behind this position.
+    /// The history began anew, or the reader has missed entries. It goes on behind this position.
     reset: Reset,
-    /// The reader was too far behind, and wanted to be cut then. It is gone.
+    /// The reader was too far behind, and was removed, as it wished.
     cut,
 
     pub const Reset = struct { as: As, topic: []const u8, position: Position };
@@ -82,29 +81,30 @@ pub const Read = union(enum) {
         bytes: []const u8,
         /// The number of entries in `bytes`.
         count: usize,
-        /// The owner of `bytes`: who retains it may send them later.
+        /// The owner of `bytes`. A caller that retains it may send the bytes later.
         frames: *frames.Frames,
     };
 };
 
 const Topic = struct {
     name: []const u8,
-    /// The number of this following of the topic: what the hub tells of an earlier one is ignored.
+    /// The number under which the hub was asked for the topic. Frames of the hub with another number are
+    /// ignored.
     number: u64,
-    /// Null: the hub has told nothing of the topic yet.
+    /// The copy of the history; null: the hub has sent nothing of it yet.
     log: ?Log = null,
-    /// The log has all entries that the hub has.
+    /// The copy has all entries that the hub has.
     live: bool = false,
-    /// The hub has no room for one more topic. It is asked again.
+    /// The hub has no room for another topic, and is asked again.
     is_refused: bool = false,
     readers: std.ArrayList(*Reader) = .empty,
-    /// The share that pays for the copy.
+    /// The share for which the copy's memory counts.
     share: Shares.Index,
-    /// Memory of the copy and of its frames, and the place among those of the share that have about as much.
+    /// Bytes of the copy and its frames, and the topic's place in the share's list of topics with about the
+    /// same cost.
     cost: u64 = 0,
     place: std.DoublyLinkedList.Node = .{},
-    /// The offset up to which all of them have had every entry, when they were counted; null: since then one
-    /// has come.
+    /// The offset up to which all readers had every entry when they were counted last; null: not all had.
     even: ?u64 = null,
 };
 
@@ -113,9 +113,9 @@ pub const Reader = struct {
     mailbox: u64,
     wish: Wish,
     state: union(enum) {
-        /// The topic is not live yet. When it is, the request with this number is answered.
+        /// The topic is not live yet. The request with this number is answered when it is.
         waits: u32,
-        /// Is to be told of a reset.
+        /// The reader must be told of a reset.
         reset: log_file.Cursor,
         reads: log_file.Cursor,
     },
@@ -124,7 +124,7 @@ pub const Reader = struct {
         return .{ .variant = reader.wish.as.variant(reader.wish.window_bits), .behind = reader.wish.behind };
     }
 
-    /// Entries that have yet to be sent. A reader of a history that has begun anew gets none of that.
+    /// The number of entries that the reader was not sent yet; 0 for a reader whose history began anew.
     fn lag(reader: *const Reader, log: *const Log) u64 {
         return switch (reader.state) {
             .waits => 0,
@@ -143,32 +143,32 @@ pub const Reader = struct {
 /// The readers of one connection.
 const Mailbox = struct {
     readers: std.ArrayList(*Reader) = .empty,
-    /// The mailbox has found nothing, and is to be told of the next entry.
+    /// The last `read` found nothing, so the owner is told of the next entry.
     wanted: bool = false,
-    /// The reader that has its turn, and keeps it while its bytes are not sent.
+    /// The index of the reader that has its turn, which lasts until its bytes are sent.
     turn: usize = 0,
-    /// The number of entries in these bytes.
+    /// The number of entries in the bytes that are being sent.
     entries: usize = 0,
 };
 
-/// A reader that was waiting has its place.
+/// The answer to a reader that was waiting: the position where it begins.
 pub const Settled = struct { number: u32, mailbox: u64, position: Position };
 
 pub const Readers = struct {
     gpa: std.mem.Allocator,
     bounds: log_file.Limits,
-    /// Borrowed: compresses for readers that want that.
+    /// Makes frames. Its deflater belongs to the caller.
     framer: frames.Framer = .{ .deflater = null, .deflate_bytes_min = 0 },
-    /// The newest `Topic.number`.
+    /// The largest `Topic.number` so far.
     last_number: u64 = 0,
     topics: std.StringHashMapUnmanaged(*Topic) = .empty,
     mailboxes: std.AutoHashMapUnmanaged(u64, Mailbox) = .empty,
-    /// The cost of all copies.
+    /// The sum of the costs of all copies.
     cost: u64 = 0,
     cost_max: u64 = limits.copies_bytes_max,
-    /// Of the mounts that read here. They are all known before there are topics.
+    /// Shares of the mounts whose connections read here. They are known before there are topics.
     shares: Shares,
-    /// Frames that connections have and the copies have lost.
+    /// Frames that only connections hold.
     lingering: Lingering = .{},
 
     pub fn init(gpa: std.mem.Allocator, bounds: log_file.Limits) Readers {
@@ -214,7 +214,8 @@ pub const Readers = struct {
         assert(cost == readers.cost);
     }
 
-    /// With more mailboxes a look at all of them after each entry would be what the node does.
+    /// The number of mailboxes up to which all are checked after each entry; more would take most of the
+    /// node's time.
     const checked_mailboxes_max = 32;
 
     fn find(readers: *const Readers, mailbox_id: u64, name: []const u8) ?*Reader {
@@ -226,14 +227,14 @@ pub const Readers = struct {
     }
 
     pub const Added = union(enum) {
-        /// The topic was new here: the hub is to be asked for it, with this number.
+        /// The topic is new here. The hub must be asked for it under this number.
         follow: u64,
-        /// The hub has been asked.
+        /// The hub was asked for the topic already.
         waits,
         settled: Settled,
     };
 
-    /// A reader for a connection. `number`: of the request, which is answered when the reader has its place.
+    /// Adds a reader for a connection. The request `number` is answered when the reader has its place.
     pub fn add(
         readers: *Readers,
         mailbox_id: u64,
@@ -295,7 +296,7 @@ pub const Readers = struct {
         readers.gpa.destroy(topic);
     }
 
-    /// To be called when the log may have changed.
+    /// Updates a topic's cost. Must be called after each change of its log.
     fn recount(readers: *Readers, topic: *Topic) void {
         const log = &topic.log.?;
         const entries = log.tip.offset - log.base.offset;
@@ -309,8 +310,9 @@ pub const Readers = struct {
         if (cost > 0) share.by_cost[std.math.log2_int(u64, cost)].append(&topic.place);
     }
 
-    /// Forgets the copies that cost most in the share that has most: no share costs one that has less its
-    /// copies. Readers that have yet to get entries of them get a reset, or are cut if they want that.
+    /// Drops the costliest copies of the share that takes most, until all copies fit their limit. So no share
+    /// loses copies to one that takes more. Readers that have not had all entries get a reset, or are cut if
+    /// they wish that.
     fn keepWithin(readers: *Readers) void {
         while (readers.cost > readers.cost_max) {
             const topic = costliest(readers.shares.withMost(.bytes));
@@ -319,7 +321,7 @@ pub const Readers = struct {
         }
     }
 
-    /// Of a share that has copies.
+    /// The costliest topic of a share, which must have copies.
     fn costliest(share: *const Share) *Topic {
         var class = share.by_cost.len;
         while (class > 0) {
@@ -329,7 +331,7 @@ pub const Readers = struct {
         unreachable;
     }
 
-    /// The place of a reader whose topic is live.
+    /// Gives a reader its place in a live topic.
     fn settle(reader: *Reader) Settled {
         const number = reader.state.waits;
         const log = &reader.topic.log.?;
@@ -345,15 +347,15 @@ pub const Readers = struct {
         return .{ .number = number, .mailbox = reader.mailbox, .position = at };
     }
 
-    /// The work that `remove` leaves to its caller.
+    /// Steps that `remove` leaves to its caller.
     pub const Removed = struct {
-        /// The request that was not answered yet; 0: none.
+        /// The number of the reader's unanswered request; 0: there is none.
         number: u32 = 0,
-        /// The hub is to be told that nobody reads the topic any more.
+        /// The hub must be told that the topic has no readers here any more.
         unfollow: bool = false,
     };
 
-    /// The reader is gone; null: there is none.
+    /// Removes a reader; null: there is no such reader.
     pub fn remove(readers: *Readers, mailbox_id: u64, name: []const u8) ?Removed {
         defer readers.invariants();
         const reader = readers.find(mailbox_id, name) orelse return null;
@@ -376,7 +378,7 @@ pub const Readers = struct {
         return .{ .number = number, .unfollow = readers.drop(reader) };
     }
 
-    /// True: it was the last one of its topic.
+    /// Frees a reader. True: the topic had no other reader, and is freed, too.
     fn drop(readers: *Readers, reader: *Reader) bool {
         const topic = reader.topic;
         switch (reader.state) {
@@ -397,7 +399,7 @@ pub const Readers = struct {
         return mailbox.readers.items[0].topic.name;
     }
 
-    /// The topic that a connection waits to read, with the request of this number.
+    /// The name of the topic for which a connection's request `number` waits; null: there is none.
     pub fn waitingFor(readers: *const Readers, mailbox_id: u64, number: u32) ?[]const u8 {
         const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return null;
         for (mailbox.readers.items) |reader| switch (reader.state) {
@@ -407,9 +409,9 @@ pub const Readers = struct {
         return null;
     }
 
-    // ---- What the hub tells
+    // ---- Frames of the hub
 
-    /// The connection to the hub is gone: readers go on with the entries that are here.
+    /// Notes that the hub is lost. Readers go on with the entries that are here.
     pub fn lose(readers: *Readers) void {
         var topics = readers.topics.valueIterator();
         while (topics.next()) |topic| topic.*.live = false;
@@ -436,7 +438,7 @@ pub const Readers = struct {
         }
     };
 
-    /// The topics that the next hub is to be asked for, or the same one once more.
+    /// An iterator over topics for which the hub must be asked: all for a new hub, or those that it refused.
     pub fn follows(readers: *Readers, which: @FieldType(Follows, "which")) Follows {
         return .{ .inner = readers.topics.valueIterator(), .which = which };
     }
@@ -475,7 +477,7 @@ pub const Readers = struct {
         return topic;
     }
 
-    /// The topic is complete. Readers that have waited for it are settled by `nextSettled`.
+    /// Notes that the copy has all entries. `nextSettled` then settles readers that have waited.
     pub fn goesLive(readers: *Readers, name: []const u8, number: u64) error{Malformed}!?*Topic {
         const topic = readers.followed(name, number) orelse return null;
         if (topic.log == null) return error.Malformed;
@@ -484,36 +486,36 @@ pub const Readers = struct {
         return topic;
     }
 
-    /// The hub may not have all entries of the topic: readers that begin wait.
+    /// Notes that the hub may lack entries of the topic, so that new readers wait.
     pub fn stale(readers: *Readers, name: []const u8, number: u64) void {
         defer readers.invariants();
         const topic = readers.followed(name, number) orelse return;
         topic.live = false;
     }
 
-    /// The hub does not let the topic be followed. Readers that have begun go on when it does; `nextRefused`
-    /// tells of those that wait.
+    /// Notes that the hub refuses the topic. Readers that have begun go on when the hub allows it;
+    /// `nextRefused` has those that wait.
     pub fn refused(readers: *Readers, name: []const u8, number: u64) ?*Topic {
         const topic = readers.followed(name, number) orelse return null;
         topic.is_refused = true;
         return topic;
     }
 
-    /// The mailbox of a reader of a refused topic that waits.
+    /// The mailbox of a waiting reader of a refused topic; null: there is no further one.
     pub fn nextRefused(topic: *const Topic) ?u64 {
         assert(topic.is_refused);
         for (topic.readers.items) |reader| if (reader.state == .waits) return reader.mailbox;
         return null;
     }
 
-    /// The next reader of a live topic that has waited.
+    /// Settles the next waiting reader of a live topic; null: there is no further one.
     pub fn nextSettled(topic: *Topic) ?Settled {
         assert(topic.live);
         for (topic.readers.items) |reader| if (reader.state == .waits) return settle(reader);
         return null;
     }
 
-    /// Connections that wait for an entry of the topic.
+    /// An iterator over connections that wait for an entry of the topic.
     pub const Waiting = struct {
         readers: *Readers,
         topic: *Topic,
@@ -534,11 +536,11 @@ pub const Readers = struct {
 
     // ---- Reading
 
-    /// The step that a connection takes next. The reader keeps its turn until its bytes are sent.
+    /// The next step of a connection. The turn of its reader lasts until the bytes are sent.
     pub fn read(readers: *Readers, mailbox_id: u64) error{OutOfMemory}!Read {
         defer readers.invariants();
         const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return .nothing;
-        // A reader that has no memory for its frames is told of the next entry.
+        // A reader without memory for its frames is told of the next entry.
         errdefer mailbox.wanted = true;
         for (0..mailbox.readers.items.len) |_| {
             const reader = mailbox.readers.items[mailbox.turn];
@@ -585,7 +587,8 @@ pub const Readers = struct {
         }
     }
 
-    /// Frames that were made for it may cost others their copies, but never those that it is to send.
+    /// The next step of a reader in its log. New frames may cost other topics their copies, but never the
+    /// frames that are to be sent.
     fn nextOf(
         readers: *Readers,
         topic: *Topic,
@@ -600,7 +603,7 @@ pub const Readers = struct {
         return next;
     }
 
-    /// The position of the only entry that `read` gave.
+    /// The position of the single entry that `read` returned.
     pub fn positionOf(readers: *const Readers, mailbox_id: u64) Position {
         const mailbox = readers.mailboxes.getPtr(mailbox_id).?; // the mailbox of a reader exists
         const reader = mailbox.readers.items[mailbox.turn];
@@ -610,21 +613,21 @@ pub const Readers = struct {
         return .{ .epoch = reader.topic.log.?.epoch, .mark = hold.segment.mark(offset) };
     }
 
-    /// The bytes that `read` gave were sent, all of them. The number of entries in them.
+    /// Notes that all bytes that `read` returned were sent. Returns the number of their entries.
     pub fn sent(readers: *Readers, mailbox_id: u64, count: usize) usize {
         defer readers.invariants();
         const mailbox = readers.mailboxes.getPtr(mailbox_id) orelse return 0;
         const reader = mailbox.readers.items[mailbox.turn];
         const log = &reader.topic.log.?;
         log.sent(&reader.state.reads, count);
-        // A reader that waits holds no segment: the history may go.
+        // A reader that waits holds no segment, so that the history can be dropped.
         log.release(&reader.state.reads);
         mailbox.turn = (mailbox.turn + 1) % mailbox.readers.items.len;
         defer mailbox.entries = 0;
         return mailbox.entries;
     }
 
-    /// The number of readers, and how far the slowest is behind.
+    /// Counts the readers, and the lag of the slowest in entries.
     pub fn countNow(readers: *Readers, now: *Now) void {
         now.readers = 0;
         now.lag = 0;
@@ -632,7 +635,7 @@ pub const Readers = struct {
         while (topics.next()) |topic| {
             now.readers += topic.*.readers.items.len;
             const log = &(topic.*.log orelse continue);
-            // With many readers of a topic that is silent, there is nothing to look at.
+            // Readers of a topic without new entries need not be looked at.
             if (topic.*.even == log.tip.offset) continue;
             var most: u64 = 0;
             for (topic.*.readers.items) |reader| most = @max(most, reader.lag(log));
@@ -641,7 +644,7 @@ pub const Readers = struct {
         }
     }
 
-    /// Entries that are too old are forgotten.
+    /// Drops entries that are too old.
     pub fn tick(readers: *Readers, now_ms: u64) void {
         var topics = readers.topics.valueIterator();
         while (topics.next()) |topic| if (topic.*.log) |*log| {
@@ -650,7 +653,7 @@ pub const Readers = struct {
         };
     }
 
-    /// Whether time may change anything.
+    /// Whether `tick` may have something to do.
     pub fn hasDeadlines(readers: *const Readers) bool {
         return readers.topics.count() > 0;
     }
