@@ -1,22 +1,22 @@
-//! The language of Redis and Valkey, RESP2 and RESP3: bytes of a server become events, commands become bytes.
-//! The parser keeps no text: strings are passed on in the pieces in which they arrive, so that a peer which
-//! announces a long one costs nothing. Does not know: which answer belongs to which command.
+//! The protocol of Redis and Valkey, RESP2 and RESP3: bytes of a server become events, commands become bytes.
+//! The parser keeps no text: strings are passed on in the pieces in which they arrive, so that an announced
+//! length takes no memory. Does not know: which answer belongs to which command.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("config.zig").Config;
 
-/// Bounds of one answer, beyond which it is malformed.
+/// Limits of one answer. An answer beyond a limit is malformed.
 pub const Limits = struct {
-    /// Aggregates within aggregates, 1..depth_ceiling.
+    /// The depth of aggregates, 1..depth_ceiling.
     depth_max: u8,
-    /// Values, the answer itself not counted.
+    /// The number of values in the answer.
     elements_max: u32,
-    /// Bytes of its strings together.
+    /// The sum of the bytes of all strings.
     bytes_max: u64,
-    /// Bytes of a line without its first and its two last.
+    /// The length of a line without its type byte and its line break.
     line_bytes_max: u32,
 
-    /// The limits of the hub.
+    /// The limits of answers, from the hub's configuration.
     pub fn of(config: *const Config) Limits {
         return .{
             .depth_max = config.reply_depth_max,
@@ -30,16 +30,16 @@ pub const Limits = struct {
 /// The parser's memory for open aggregates.
 pub const depth_ceiling = Config.rules.reply_depth_max.max;
 
-/// The version of the protocol that a server speaks: RESP2 until HELLO has chosen.
+/// The version of the protocol: RESP2 until HELLO has chosen RESP3.
 pub const Dialect = enum { resp2, resp3 };
 
-/// The parser's observation of the peer's bytes.
+/// An event of the parser.
 pub const Event = union(enum) {
-    /// The answer goes on with bytes that are not there yet. The unconsumed ones have to be shown again.
+    /// The answer is incomplete. The unconsumed bytes must be passed again with further ones.
     need_more,
-    /// A short text of the server, like OK. Part of what was fed.
+    /// A short text of the server, such as OK. A slice of the fed bytes.
     status: []const u8,
-    /// An error in one line. Part of what was fed.
+    /// An error of one line. A slice of the fed bytes.
     failure: []const u8,
     integer: i64,
     /// A piece of a string.
@@ -47,88 +47,87 @@ pub const Event = union(enum) {
     nothing,
     boolean: bool,
     number: f64,
-    /// An integer of any length, as its digits. Part of what was fed.
+    /// An integer of any length, as digits. A slice of the fed bytes.
     digits: []const u8,
     /// An aggregate begins: its values follow, then `end`.
     begin: Aggregate,
-    /// The aggregate that has begun last is complete.
+    /// The aggregate that began last is complete.
     end,
-    /// The bytes are not RESP, or more than a limit allows. Nothing is read after this.
+    /// The bytes are not RESP, or exceed a limit. Nothing is read afterwards.
     malformed: Fault,
 };
 
-/// A piece of a string. Pieces of a string come one after another.
+/// A piece of a string. The pieces of a string follow each other.
 pub const Text = struct {
     kind: enum {
         string,
-        /// An error that may have line breaks.
+        /// An error that may contain line breaks.
         failure,
-        /// A string behind a format of three letters and a colon.
+        /// A string that follows a format of three letters and a colon.
         verbatim,
     },
-    /// Part of what was fed. Empty only when `last`.
+    /// A slice of the fed bytes. Only the last piece can be empty.
     bytes: []const u8,
-    /// Bytes of the whole string.
+    /// The length of the whole string in bytes.
     len: u64,
     first: bool,
     last: bool,
 };
 
-/// The beginning of an aggregate.
 pub const Aggregate = struct {
     kind: Kind,
-    /// Values that follow; a pair of a map has two.
+    /// The number of values that follow; each pair of a map has two.
     count: u32,
 
     pub const Kind = enum {
         list,
         set,
         map,
-        /// Pairs about the value that follows them, which is the answer.
+        /// Pairs with information about the answer, which follows them.
         attribute,
-        /// Not an answer: the server speaks by itself.
+        /// A message of the server that answers no command.
         push,
     };
 };
 
-/// Why bytes are no answer.
+/// Reasons why bytes are no answer.
 pub const Fault = enum {
     unknown_type,
-    /// A line with a single CR or LF in it.
+    /// A line with a single CR or LF.
     bad_line,
     line_too_long,
     bad_integer,
     bad_length,
     bad_number,
     bad_boolean,
-    /// A string that goes on behind its announced end.
+    /// A string without a line break at its announced end.
     text_not_ended,
     too_deep,
     too_many_elements,
     too_many_bytes,
-    /// A push within an answer, or without a type.
+    /// A push within an answer, or a push without a type.
     misplaced,
 };
 
-/// The answer to one call of `feed`.
+/// The result of one call of `feed`.
 pub const Step = struct {
-    /// Leading bytes that the parser is done with.
+    /// Bytes at the front that the parser needs no longer.
     consumed: usize,
     event: Event,
 };
 
-/// Reads answers one after another.
+/// A parser of answers that follow each other.
 pub const Parser = struct {
     limits: Limits,
     dialect: Dialect = .resp2,
     state: State = .value,
-    /// Open aggregates.
+    /// The open aggregates.
     stack: [depth_ceiling]Frame = undefined,
     depth: u8 = 0,
-    /// Values and bytes that the current answer has announced.
+    /// The number of values that the present answer has announced; `bytes`: those of its strings.
     elements: u32 = 0,
     bytes: u64 = 0,
-    /// Bytes of an incomplete line that have no line break.
+    /// Bytes of an incomplete line that were searched for a line break.
     looked: u32 = 0,
 
     const State = union(enum) {
@@ -140,7 +139,7 @@ pub const Parser = struct {
 
     const Frame = struct {
         kind: Aggregate.Kind,
-        /// Values that are still to come.
+        /// The number of values that are still to come.
         left: u32,
     };
 
@@ -149,12 +148,12 @@ pub const Parser = struct {
         return .{ .limits = limits };
     }
 
-    /// Whether an answer is complete and the next one has not begun. An attribute belongs to its answer.
+    /// Whether the parser is between two answers. An attribute belongs to the answer behind it.
     pub fn isBetween(parser: *const Parser) bool {
         return parser.depth == 0 and parser.state == .value and parser.elements == 0 and parser.bytes == 0;
     }
 
-    /// Reads one event from the front of `bytes`, which begin behind what was consumed before.
+    /// Reads one event from the front of `bytes`, which begin behind the consumed ones.
     pub fn feed(parser: *Parser, bytes: []const u8) Step {
         const step = switch (parser.state) {
             .failed => |fault| return .{ .consumed = 0, .event = .{ .malformed = fault } },
@@ -188,12 +187,12 @@ pub const Parser = struct {
 
     fn close(parser: *Parser) Step {
         parser.depth -= 1;
-        // The answer itself is still to come.
+        // The answer follows the attribute.
         if (parser.stack[parser.depth].kind != .attribute) parser.noteValue();
         return .{ .consumed = 0, .event = .end };
     }
 
-    /// A value is complete.
+    /// Notes a complete value.
     fn noteValue(parser: *Parser) void {
         parser.state = .value;
         if (parser.depth > 0) {
@@ -244,7 +243,8 @@ pub const Parser = struct {
         return .{
             .consumed = 1 + line.len + 2,
             .event = event orelse {
-                // Only a string's length: its bytes are the event, if some are there.
+                // The line was a string's length; the event is the string's first piece, if some bytes are
+                // there.
                 const rest = bytes[1 + line.len + 2 ..];
                 const step = parser.readText(rest);
                 return .{ .consumed = 1 + line.len + 2 + step.consumed, .event = step.event };
@@ -280,7 +280,7 @@ pub const Parser = struct {
         Misplaced,
     };
 
-    /// Null: a string begins.
+    /// The event of a line; null: the line begins a string.
     fn readLine(parser: *Parser, kind: u8, line: []const u8) LineError!?Event {
         const event: Event = switch (kind) {
             '$', '!', '=' => return parser.beginText(kind, line),
@@ -297,7 +297,7 @@ pub const Parser = struct {
                 return error.BadBoolean },
             ',' => .{ .number = number(line) orelse return error.BadNumber },
             '(' => if (isDigits(line)) .{ .digits = line } else return error.BadInteger,
-            else => unreachable, // readValue has looked
+            else => unreachable, // readValue has checked the type
         };
         try parser.count(0, line.len);
         parser.noteValue();
@@ -342,7 +342,7 @@ pub const Parser = struct {
             '>' => .{ .kind = .push, .count = @intCast(announced) },
             else => unreachable,
         };
-        // A push has a type, and comes between answers, attributes included.
+        // A push has a type, and comes only between answers.
         if (aggregate.kind == .push and (announced == 0 or !parser.isBetween())) return error.Misplaced;
         if (parser.depth == parser.limits.depth_max) return error.TooDeep;
         try parser.count(aggregate.count, 0);
@@ -380,7 +380,7 @@ pub const Parser = struct {
     }
 };
 
-/// An integer as servers write it: no plus, no leading zero, no negative zero.
+/// Reads an integer in the form of servers: without plus, leading zeros or negative zero. Null: it is none.
 pub fn integer(line: []const u8) ?i64 {
     const digits = if (std.mem.startsWith(u8, line, "-")) line[1..] else line;
     if (digits.len == 0 or digits.len > 19) return null;
@@ -408,18 +408,18 @@ fn isDigits(line: []const u8) bool {
     return digits.len > 0;
 }
 
-/// Bytes that `writeCommand` writes.
+/// The length of the output of `writeCommand` in bytes.
 pub fn commandSize(arguments: []const []const u8) usize {
     var size = lineSize(arguments.len);
     for (arguments) |argument| size += lineSize(argument.len) + argument.len + "\r\n".len;
     return size;
 }
 
-/// Writes a command as servers read it, whatever they speak; answers its bytes. `out` has room for them.
+/// Writes a command as RESP2 and RESP3 have it, and returns its bytes. `out` must have room for them.
 pub fn writeCommand(arguments: []const []const u8, out: []u8) []u8 {
     assert(arguments.len > 0);
     var writer: std.Io.Writer = .fixed(out);
-    write(arguments, &writer) catch unreachable; // commandSize has counted
+    write(arguments, &writer) catch unreachable; // commandSize has counted the bytes
     return writer.buffered();
 }
 
@@ -455,7 +455,7 @@ test "commands on the wire" {
 
 const narrow: Limits = .{ .depth_max = 4, .elements_max = 20, .bytes_max = 60, .line_bytes_max = 30 };
 
-/// Events as text, so that a test compares them at a glance. Pieces of a string are joined.
+/// Events as text, for comparisons in tests. Pieces of a string are joined.
 fn describe(wire: []const u8, dialect: Dialect, cut: usize, out: []u8) ![]const u8 {
     var parser: Parser = .init(narrow);
     parser.dialect = dialect;
@@ -578,7 +578,7 @@ test "bytes that are no answer, at every cut" {
         errdefer std.debug.print("{s}\n", .{case[0]});
         try expectEvents(case[2], case[0], case[1]);
     }
-    // Pieces of the string come before its end does.
+    // Pieces of a string are events before its end is checked.
     var out: [100]u8 = undefined;
     try testing.expectEqualStrings("!text_not_ended", try describe("$1\r\nabc", .resp2, 7, &out));
     try testing.expectEqualStrings("a!text_not_ended", try describe("$1\r\nabc", .resp2, 5, &out));

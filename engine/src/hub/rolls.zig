@@ -1,7 +1,6 @@
-//! Questions who is subscribed to a topic, until all that were asked have answered: nodes of a hub, or hubs
-//! of all machines. A node that dies does not answer; then the answer comes at a deadline, and says that it
-//! is partial.
-//! Does not know: how the question gets to them.
+//! Questions about the subscribers of a topic, until all who were asked have answered: nodes of a hub, or
+//! hubs of all machines. A node that dies does not answer; at a deadline the answer is given, with a mark
+//! that it is partial. Does not know: how a question is sent.
 const std = @import("std");
 const assert = std.debug.assert;
 const Asker = @import("redis/redis.zig").Asker;
@@ -13,15 +12,15 @@ const Shares = @import("shares.zig").Shares;
 const wire = @import("wire.zig");
 const Allocator = std.mem.Allocator;
 
-/// The subscribers, as payload of a frame: their number in 8 bytes, a byte that is 1 if all nodes have
-/// answered, and the names of their channels, each with a space behind it.
+/// The subscribers of a topic, as payload of a frame: their number in 8 bytes, a byte that is 1 if all nodes
+/// have answered, and the names of channels, each with a space behind it.
 pub const Present = struct {
     count: u64 = 0,
     is_complete: bool = true,
     names: []const u8 = "",
 
     const head_bytes = 9;
-    /// Bytes of the longest.
+    /// The length of the longest payload.
     pub const bytes_max = head_bytes + limits.present_names_max * (wire.Channel.name_bytes + 1);
 
     pub fn write(present: *const Present, out: *[bytes_max]u8) []const u8 {
@@ -41,11 +40,11 @@ pub const Present = struct {
     }
 };
 
-/// The asker of a question: the receiver of its answer.
+/// The receiver of an answer.
 pub const For = union(enum) {
-    /// A node of this hub, by its request.
+    /// A node of this hub, with its request.
     node: Asker,
-    /// The hub of that node.
+    /// The hub of a node, with the node's request.
     hub: Asker,
 
     fn asker(target: For) Asker {
@@ -59,18 +58,18 @@ pub const For = union(enum) {
     }
 };
 
-/// The nodes or hubs that were asked who is subscribed.
+/// The nodes or hubs that were asked.
 const Asked = union(enum) {
-    /// Nodes of this hub that have yet to answer.
+    /// Nodes of this hub that have not answered yet.
     nodes: std.ArrayList(u64),
-    /// The number of hubs; null: that is not known yet.
+    /// The number of hubs that were asked; null: Redis has not told it yet.
     hubs: ?u64,
 };
 
 const Roll = struct {
     number: u64,
     target: For,
-    /// The share of the node that has asked.
+    /// The share of the asking node.
     share: Shares.Index,
     asked: Asked,
     answers: u64 = 0,
@@ -113,7 +112,8 @@ pub const Rolls = struct {
     gpa: Allocator,
     all: std.ArrayList(Roll) = .empty,
     last_number: u64 = 0,
-    /// Questions by whom they are for. With Redis a question is of both kinds at the hub of its node.
+    /// Counts of questions, by the kind of receiver. With Redis, a question counts as both kinds at the hub
+    /// of its node.
     loads: std.EnumArray(std.meta.Tag(For), Loads) = .initFill(.{}),
 
     pub fn init(gpa: Allocator) Rolls {
@@ -129,10 +129,10 @@ pub const Rolls = struct {
 
     pub const Error = error{ OutOfMemory, TooMany };
 
-    /// The node with the question, and its limits.
+    /// The receiver of the answer, and the limits of the asking node.
     pub const By = struct { target: For, share: Shares.Index, most: Most };
 
-    /// A question for these nodes; its number is in their answers.
+    /// Begins a question for these nodes. Returns its number, which answers contain.
     pub fn ask(rolls: *Rolls, by: By, nodes: []const u64, until_ms: u64) Error!u64 {
         var asked: std.ArrayList(u64) = .empty;
         errdefer asked.deinit(rolls.gpa);
@@ -140,7 +140,7 @@ pub const Rolls = struct {
         return rolls.begin(by, .{ .nodes = asked }, until_ms);
     }
 
-    /// A question for the hubs of all machines.
+    /// Begins a question for the hubs of all machines.
     pub fn askHubs(rolls: *Rolls, by: By, until_ms: u64) Error!void {
         _ = try rolls.begin(by, .{ .hubs = null }, until_ms);
     }
@@ -168,7 +168,7 @@ pub const Rolls = struct {
         _ = rolls.all.swapRemove(index);
     }
 
-    /// A node has answered. It counts if the node was asked and has not answered before.
+    /// Adds a node's answer, if the node was asked and has not answered before.
     pub fn answer(rolls: *Rolls, number: u64, node: u64, present: *const Present) void {
         for (rolls.all.items) |*roll| {
             if (roll.number != number or roll.asked != .nodes) continue;
@@ -178,21 +178,21 @@ pub const Rolls = struct {
         }
     }
 
-    /// A hub has answered a question of a node here.
+    /// Adds a hub's answer to a question of a node here.
     pub fn answerOf(rolls: *Rolls, asker: Asker, present: *const Present) void {
         for (rolls.all.items) |*roll| {
             if (roll.target.isOf(asker) and roll.asked == .hubs) return roll.add(rolls.gpa, present);
         }
     }
 
-    /// As many hubs have heard a question of a node here.
+    /// Notes how many hubs have received the question of a node here.
     pub fn expect(rolls: *Rolls, asker: Asker, asked: u64) void {
         for (rolls.all.items) |*roll| {
             if (roll.target.isOf(asker) and roll.asked == .hubs) roll.asked.hubs = asked;
         }
     }
 
-    /// No hub is asked any more.
+    /// Ends a question, because no hub can be asked.
     pub fn drop(rolls: *Rolls, asker: Asker) void {
         for (rolls.all.items, 0..) |*roll, index| {
             if (!roll.target.isOf(asker)) continue;
@@ -200,10 +200,10 @@ pub const Rolls = struct {
         }
     }
 
-    /// An answer that is to be given. `bytes` are in `out`.
+    /// An answer to be given. `bytes` lie in the caller's buffer.
     pub const Over = struct { target: For, bytes: []const u8 };
 
-    /// The next question that has its answer, or whose time is up.
+    /// Takes the next question that is answered or whose time is over; null: there is none.
     pub fn next(rolls: *Rolls, now_ms: u64, out: *[Present.bytes_max]u8) ?Over {
         for (rolls.all.items, 0..) |*roll, index| {
             const is_late = now_ms >= roll.until_ms;
@@ -220,7 +220,8 @@ pub const Rolls = struct {
         return null;
     }
 
-    /// When `next` has something for its time alone; null: nobody waits.
+    /// The time at which the next question ends without all answers, in milliseconds; null: there is no
+    /// question.
     pub fn deadline(rolls: *const Rolls) ?u64 {
         var earliest: ?u64 = null;
         for (rolls.all.items) |*roll| earliest = @min(earliest orelse roll.until_ms, roll.until_ms);
@@ -242,7 +243,7 @@ test "names and counts are added up, as many names as there is room for, and a d
         _ = try std.fmt.bufPrint(names[i * 7 ..][0..7], "conn.{c} ", .{@as(u8, 'a')});
     }
     rolls.answer(number, 7, &.{ .count = 2, .names = "conn.1 conn.2 " });
-    // No node answers twice, nor unasked.
+    // Second answers, and answers of nodes that were not asked, do not count.
     rolls.answer(number, 7, &.{ .count = 1000 });
     rolls.answer(number, 9, &.{ .count = 1000 });
     rolls.answerOf(asker, &.{ .count = 1000 });

@@ -1,5 +1,5 @@
-//! The seeds that a simulation of this layer runs. PEREGRINE_SEED replays one; PEREGRINE_SEED_FIRST, which
-//! script/test sets by the date, chooses others.
+//! The seeds of a simulation of this layer. PEREGRINE_SEED sets a single one; PEREGRINE_SEED_FIRST, which
+//! script/test sets by the date, moves the first one.
 const std = @import("std");
 const testing = std.testing;
 
@@ -7,15 +7,14 @@ pub const Seeds = struct {
     first: u64,
     end: u64,
 
-    /// `base` is the first seed where no variable says another one.
+    /// Seeds from `base` on, unless a variable says otherwise.
     pub fn init(base: u64, count: u64) !Seeds {
         if (try number("PEREGRINE_SEED")) |only| return .{ .first = only, .end = only + 1 };
         const first = base + (try number("PEREGRINE_SEED_FIRST") orelse 0);
         return .{ .first = first, .end = first + count };
     }
 
-    /// Whether there are so many seeds that each event which a history may have ought to happen in one of
-    /// them.
+    /// Whether there are enough seeds for each possible event to happen in one of them.
     pub fn areMany(seeds: Seeds) bool {
         return seeds.end - seeds.first > 1;
     }

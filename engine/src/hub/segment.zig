@@ -1,35 +1,35 @@
-//! Some entries of a topic one after another, with the frames that their readers share.
-//! Does not know: which segments a topic keeps, and where readers are (log.zig).
+//! Consecutive entries of a topic, with the frames that readers share. Does not know: which segments a topic
+//! keeps, and where readers are (log.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const Frames = @import("frames.zig").Frames;
 const position = @import("position.zig");
 const Mark = position.Mark;
 
-/// A segment grows at its end while it is open. A closed segment never changes, so that readers can send
-/// frames of its entries at any time.
+/// A run of entries. It grows at its end while it is open. A sealed segment never changes, so that readers
+/// can send frames of its entries at any time.
 pub const Segment = struct {
-    /// The mark of the entry before the first.
+    /// The mark of the entry before the segment's first one.
     before: Mark,
     entries: std.ArrayList(Entry) = .empty,
     payload: std.ArrayList(u8) = .empty,
     frames: std.ArrayList(*Frames) = .empty,
-    /// Readers that are sending frames of the segment.
+    /// The number of readers that hold frames of the segment.
     holds: u32 = 0,
     place: Place = .open,
 
     pub const Place = enum {
-        /// The last segment of its topic, which no reader has seen.
+        /// The last segment of its topic. No reader holds it.
         open,
-        /// A segment of its topic that does not change.
+        /// A segment of its topic that does not change any more.
         sealed,
-        /// No longer part of its topic: goes with the last reader that holds it.
+        /// A segment that is no longer part of its topic. Its last reader frees it.
         stale,
     };
 
     pub const Entry = struct {
         check: position.Check,
-        /// The end of its bytes in `payload`.
+        /// The end of the entry's bytes in `payload`.
         end: u32,
         time_ms: u64,
     };
@@ -56,12 +56,12 @@ pub const Segment = struct {
         if (entries.len > 0) assert(entries[entries.len - 1].end == segment.payload.items.len);
     }
 
-    /// The offset of its last entry.
+    /// The offset of the segment's last entry.
     pub fn last(segment: *const Segment) u64 {
         return segment.before.offset + segment.entries.items.len;
     }
 
-    /// The mark of one of the segment's entries, or of the entry before the first.
+    /// The mark of an entry of the segment, or of the entry before its first one.
     pub fn mark(segment: *const Segment, offset: u64) Mark {
         if (offset == segment.before.offset) return segment.before;
         return .{ .offset = offset, .check = segment.entry(offset).check };
@@ -71,18 +71,18 @@ pub const Segment = struct {
         return &segment.entries.items[@intCast(offset - segment.before.offset - 1)];
     }
 
-    /// The beginning of an entry's bytes in `payload`.
+    /// The beginning of the entry's bytes in `payload`.
     pub fn start(segment: *const Segment, offset: u64) u32 {
         if (offset == segment.before.offset + 1) return 0;
         return segment.entry(offset - 1).end;
     }
 
-    /// The bytes of an entry. Borrowed while the segment is not open, and there.
+    /// The bytes of an entry, valid while the segment is sealed.
     pub fn bytes(segment: *const Segment, offset: u64) []const u8 {
         return segment.payload.items[segment.start(offset)..segment.entry(offset).end];
     }
 
-    /// Adds an entry, or changes nothing.
+    /// Adds an entry. On error nothing changes.
     pub fn add(
         segment: *Segment,
         gpa: std.mem.Allocator,
@@ -101,17 +101,17 @@ pub const Segment = struct {
         segment.invariants();
     }
 
-    /// Closes the segment for further entries.
+    /// Ends the growth of the segment.
     pub fn seal(segment: *Segment, gpa: std.mem.Allocator) void {
         assert(segment.place == .open);
         segment.place = .sealed;
-        // Memory that the allocator cannot shrink stays as it is.
+        // The allocator may fail to shrink memory, which is then kept.
         segment.entries.shrinkAndFree(gpa, segment.entries.items.len);
         segment.payload.shrinkAndFree(gpa, segment.payload.items.len);
         segment.invariants();
     }
 
-    /// Gives the frames back; answers how many bytes they had.
+    /// Frees the segment's frames. Returns their bytes.
     pub fn dropFrames(segment: *Segment, gpa: std.mem.Allocator) usize {
         assert(segment.holds == 0);
         const size = segment.framedBytes();

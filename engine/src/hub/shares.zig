@@ -1,8 +1,7 @@
-//! The shares of a hub: topics whose names begin with the same prefix, and the nodes that are confined to
-//! these. A confined node cannot take the room of the others. The first share has no prefix: its nodes may
-//! name any topic, and its topics are those of no other share. A node that several mounts have shares out the
-//! room of its copies (readers.zig) likewise.
-//! Does not know: connections, and what is kept of a topic.
+//! The shares of a hub: topics whose names begin with a prefix, and the nodes that are confined to these
+//! topics. So a confined node cannot take the room of others. The first share has no prefix: its nodes may
+//! name any topic, and it has the topics of no other share. At a node with connections of several mounts,
+//! shares divide the room of copies (readers.zig). Does not know: connections, and what is kept of a topic.
 const std = @import("std");
 const assert = std.debug.assert;
 const limits = @import("limits.zig");
@@ -10,22 +9,23 @@ const wire = @import("wire.zig");
 const Allocator = std.mem.Allocator;
 
 pub const Share = struct {
-    /// Empty: of the first share, and of that of other hubs. Owned.
+    /// The prefix; empty for the first share and for the share of other hubs. Owned memory.
     prefix: []const u8,
-    /// Connections of nodes that are confined to the share.
+    /// The number of connections of nodes that are confined to the share.
     nodes: u32 = 0,
-    /// Subscriptions of these nodes to topics of channels.
+    /// The number of these nodes' subscriptions to topics of channels.
     subscriptions: u32 = 0,
-    /// Topics with history, those first that were not used for longest, and the cost of their entries.
+    /// Topics with history, in the order of their latest use, with their number and the cost of their
+    /// entries.
     by_use: std.DoublyLinkedList = .{},
     topics: u32 = 0,
     bytes: u64 = 0,
-    /// At a node: copies with a cost, by the highest bit of that; those first that have not changed for
-    /// longest. `bytes` is their sum.
+    /// At a node: copies in lists by the highest bit of their cost, in the order of their latest change.
+    /// `bytes` is the sum of the costs.
     by_cost: [64]std.DoublyLinkedList = @splat(.{}),
-    /// Topics whose history is to be read from Redis, those first that have waited for longest.
+    /// Topics whose history must be read from Redis, in the order in which they wait.
     unread: std.DoublyLinkedList = .{},
-    /// Bytes that wait for its nodes.
+    /// Bytes that wait for the nodes of the share.
     waiting: u64 = 0,
 
     /// Whether a node of this share may name the topic.
@@ -36,14 +36,14 @@ pub const Share = struct {
 
 pub const Shares = struct {
     pub const Index = u8;
-    /// The share without prefix.
+    /// The share without a prefix.
     pub const rest: Index = 0;
 
     gpa: Allocator,
     others: std.ArrayList(*Share) = .empty,
     first: Share = .{ .prefix = "" },
-    /// The share of nodes at other hubs whose share is not one of this hub: it has no topics and no nodes
-    /// here. Null: none was heard of.
+    /// The share of nodes at other hubs whose prefix no node here has. It has no topics and no nodes here.
+    /// Null: there was no such node.
     elsewhere: ?Index = null,
 
     pub fn init(gpa: Allocator) Shares {
@@ -69,7 +69,7 @@ pub const Shares = struct {
 
     pub const Error = error{ OutOfMemory, TooMany, Malformed };
 
-    /// The share of this prefix, if there is one.
+    /// The share of a prefix; null: there is none.
     fn find(shares: *const Shares, prefix: []const u8) ?Index {
         if (prefix.len == 0) return rest;
         for (shares.others.items, 1..) |share, index| {
@@ -78,7 +78,8 @@ pub const Shares = struct {
         return null;
     }
 
-    /// The share of this prefix. It lasts as long as the hub: a server has few.
+    /// The share of a prefix, which is created if there is none. Shares are never removed, because a server
+    /// has few.
     pub fn of(shares: *Shares, prefix: []const u8) Error!Index {
         if (shares.find(prefix)) |index| return index;
         if (!wire.isName(prefix)) return error.Malformed;
@@ -87,8 +88,8 @@ pub const Shares = struct {
         return shares.add(prefix);
     }
 
-    /// The share of this prefix for a node at another hub. However many prefixes others have, they make the
-    /// parts of mounts here smaller by those of one share.
+    /// The share of a prefix for a node at another hub. All foreign prefixes have one share, so that they
+    /// make the parts of mounts here smaller only by one part.
     pub fn ofElsewhere(shares: *Shares, prefix: []const u8) error{OutOfMemory}!Index {
         if (shares.find(prefix)) |index| return index;
         if (shares.elsewhere == null) shares.elsewhere = try shares.add("");
@@ -105,7 +106,7 @@ pub const Shares = struct {
         return shares.count() - 1;
     }
 
-    /// The share with the longest prefix of a topic's name.
+    /// The share whose prefix is the longest that a topic's name begins with.
     pub fn ownerOf(shares: *Shares, topic: []const u8) Index {
         var owner: Index = rest;
         for (shares.others.items, 1..) |share, index| {
@@ -114,16 +115,16 @@ pub const Shares = struct {
         return owner;
     }
 
-    /// The room of a share, where the hub has room for `all`. A share with prefix has an equal part, and at
-    /// most `most`; the first share has what these parts leave. A share that comes later makes the parts of
-    /// others smaller; nodes keep what they have.
+    /// The room of a share, of `all` that the hub has. Each share with a prefix has an equal part, but at
+    /// most `most`; the first share has the rest. A new share makes the parts of others smaller, but nodes
+    /// keep what they have.
     pub fn roomOf(shares: *const Shares, index: Index, all: u64, most: u64) u64 {
         assert(index < shares.count());
         const part = @min(most, all / shares.count());
         return if (index == rest) all - part * (shares.count() - 1) else part;
     }
 
-    /// The share that has most of something.
+    /// The share with the largest value of `what`.
     pub fn withMost(shares: *Shares, comptime what: enum { topics, bytes, waiting }) *Share {
         var most = &shares.first;
         for (shares.others.items) |share| {

@@ -1,7 +1,7 @@
-//! A broker and nodes over memory that loses connections, is late, and hands bytes over in any pieces. What
-//! must hold: no node gets what it has not subscribed to; a message comes once at most, and those of one
-//! publisher in their order; all nodes get the messages of a topic in the same order; each request has one
-//! reply; without a loss, each subscriber gets each message.
+//! A broker and nodes over simulated connections that are late, lose bytes at their ends, and deliver them in
+//! any pieces. Properties: a node gets only messages of topics to which it has subscribed; a message comes at
+//! most once, and messages of one publisher in order; all nodes get the messages of a topic in one order;
+//! each request has one reply; without losses, each subscriber gets each message.
 const std = @import("std");
 const limits = @import("limits.zig");
 const Present = @import("rolls.zig").Present;
@@ -17,11 +17,11 @@ const World = struct {
 
     broker: Broker,
     nodes: [node_count]Node,
-    /// The broker's number of each node's connection; null: there is none.
+    /// The broker's index of each node's connection; null: the node is not connected.
     connections: [node_count]?Broker.Index = @splat(null),
     mailboxes: [node_count][2]u64 = undefined,
     member: [node_count][2][topics.len]bool = @splat(@splat(@splat(false))),
-    /// The last message of each publisher that a mailbox got from each topic.
+    /// The number of the last message that a mailbox got from each publisher, by topic.
     last: [node_count][2][topics.len][node_count]u32 = @splat(@splat(@splat(@splat(0)))),
     /// The publishers and numbers of all messages that a mailbox got from each topic.
     logs: [node_count][2][topics.len]std.ArrayList([2]u32) = @splat(@splat(@splat(.empty))),
@@ -64,7 +64,7 @@ const World = struct {
         world.nodes[i].lose();
     }
 
-    /// Moves some bytes in one direction, and asks both ends what follows.
+    /// Moves some bytes in one direction, and lets both ends handle them.
     fn move(world: *World, random: std.Random, i: usize) !void {
         const index = world.connections[i] orelse return;
         const node = &world.nodes[i];
@@ -122,7 +122,7 @@ const World = struct {
             3 => if (world.losses) {
                 node.unsubscribe(world.mailboxes[i][mailbox], topics[topic]);
                 world.member[i][mailbox][topic] = false;
-                // Messages that were there before may still be read.
+                // Messages that came before the end of the subscription can still be read.
                 while (node.take(world.mailboxes[i][mailbox], world.now)) |message| node.release(message);
             },
             4, 5 => try world.read(i, mailbox),
@@ -146,7 +146,7 @@ const World = struct {
         }
     }
 
-    /// Messages of a topic that two mailboxes have got came to both in the same order.
+    /// Checks that the messages which two mailboxes got of a topic came in one order.
     fn checkOrder(world: *World) !void {
         for (0..topics.len) |topic| {
             for (0..2 * node_count) |one| for (0..one) |other| {
@@ -199,7 +199,7 @@ fn live(seed: u64, losses: bool) !void {
     }
     try world.settle(random);
     try testing.expectEqual(0, world.open_requests.count());
-    // Subscriptions that were made before all losses hold behind them.
+    // Subscriptions that were made before the losses are still valid.
     const before = world.received;
     var expected: usize = 0;
     for (0..World.topics.len) |topic| {
@@ -425,7 +425,7 @@ test "bytes that no node would send: the broker cuts who sent them, and serves t
             bytes[random.uintLessThan(usize, said.len)] = random.int(u8);
         }
         pair.broker.receive(pair.connections[1], bytes[0..said.len]);
-        // The other end of a wrong hub is wrong bytes for a node.
+        // The node gets bytes that a hub would not send, too.
         pair.nodes[1].receive(bytes[0..said.len], 0);
         pair.nodes[1].invariants();
         const heard = pair.broker.output(pair.connections[0]);
@@ -491,7 +491,7 @@ test "who is subscribed: all nodes count and name their channels; a node that is
     pair.settle(0);
     const readers: Present = try .read(pair.nodes[0].next().?.reply.present.?);
     try testing.expectEqual(1, readers.count);
-    // The other node says nothing for a second.
+    // The other node does not answer for a second.
     _ = try pair.nodes[0].who(.subscribed, "t", 0);
     const said = pair.nodes[0].toSend();
     pair.broker.receive(pair.connections[0], said);

@@ -1,19 +1,19 @@
-//! A node's account of what it has brought to connections, which it tells its hub once a second.
-//! Does not know: frames, and who asks for the sums.
+//! A node's counts of messages and entries that connections got, which it reports to its hub once a second.
+//! Does not know: frames, and readers of the sums.
 const std = @import("std");
 
-/// Events since the hub was told last.
+/// Events since the last report.
 pub const Events = struct {
-    /// Messages that came to mailboxes, and their bytes.
+    /// Messages that came to mailboxes, and the sum of their bytes.
     mailed: u64 = 0,
     mailed_bytes: u64 = 0,
-    /// Messages that were dropped: their mailbox was full, or they had waited too long.
+    /// Messages that were dropped because their mailbox was full, or because they had expired.
     dropped_full: u64 = 0,
     dropped_expired: u64 = 0,
-    /// Entries that went to readers of topics with history, and their bytes with framing.
+    /// Entries that readers of topics with history were sent, and their bytes with framing.
     delivered: u64 = 0,
     delivered_bytes: u64 = 0,
-    /// Readers that have missed entries, or may have: they went on, or were cut.
+    /// Readers that got a reset, and readers that were cut.
     resets: u64 = 0,
     readers_cut: u64 = 0,
 
@@ -24,13 +24,13 @@ pub const Events = struct {
     }
 };
 
-/// Counts of what a node has at present.
+/// Numbers of a node at present.
 pub const Now = struct {
     /// Readers of topics with history.
     readers: u64 = 0,
-    /// Connections that read without an interpreter.
+    /// Connections that read topics and have no interpreter any more.
     orphans: u64 = 0,
-    /// Entries that the slowest reader is behind.
+    /// The number of entries by which the slowest reader is behind.
     lag: u64 = 0,
 
     pub fn add(now: *Now, more: *const Now) void {

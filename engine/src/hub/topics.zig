@@ -1,9 +1,10 @@
-//! The topics of a hub: their histories, and the nodes that take them over. A node follows a topic by an
-//! offset, and is told the next entry when it has read those before: entries never queue for a node.
+//! The topics of a hub with their histories, and the nodes that copy them. The hub keeps an offset for each
+//! node that follows a topic, and sends the next entry when the node has read earlier bytes, so that entries
+//! never queue for a node.
 //!
-//! A hub by itself gives entries their places. One with Redis takes them over from there, and nodes hear of a
-//! topic while it has all that was published.
-//! Does not know: connections, and who reads a topic at a node.
+//! A hub without Redis gives entries their positions. A hub with Redis takes entries with their positions
+//! from there, and nodes are served while its log of the topic is complete. Does not know: connections, and
+//! readers at nodes.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("config.zig").Config;
@@ -21,26 +22,27 @@ const Position = position.Position;
 const wire = @import("wire.zig");
 const Frame = wire.Frame;
 
-/// A node's reading of topics.
+/// The topics that a node follows.
 const Reads = struct {
     /// Topics that may have entries for the node.
     due: std.AutoArrayHashMapUnmanaged(*Topic, void) = .empty,
-    /// The place in `due` of the topic that has its turn.
+    /// The index in `due` of the topic whose turn it is.
     turn: usize = 0,
-    /// The number of topics that the node follows: `due` has room for all of them.
+    /// The number of topics that the node follows. `due` has room for all of them.
     count: usize = 0,
 };
 
 const Follower = struct {
-    /// The number that `follow` was given.
+    /// The number that the node has sent with `follow`.
     number: u64,
     generation: u32,
-    /// The newest entry that the node has been told.
+    /// The offset of the newest entry that the node was sent.
     offset: u64,
     state: union(enum) {
-        /// The node has what is up to this place, as it says.
+        /// The node follows from now on. It has the entries up to this position, by its own account; null:
+        /// none.
         joins: ?Position,
-        /// The node has nothing of the history.
+        /// The node has no entry of this history.
         begins,
         catching_up,
         live,
@@ -50,19 +52,19 @@ const Follower = struct {
 pub const Topic = struct {
     name: []const u8,
     log: Log,
-    /// How the log follows Redis; null: entries get their places here.
+    /// The state of the topic in Redis; null: the hub has no Redis.
     source: ?RedisFollower,
     followers: std.AutoArrayHashMapUnmanaged(u32, Follower) = .empty,
-    /// In `Topics.by_use`.
+    /// The topic's place in `Topics.by_use`.
     place: std.DoublyLinkedList.Node = .{},
-    /// The share that pays for the topic, and the topic's place in the share's list.
+    /// The share for which the topic counts, and the topic's place in the share's list.
     share: Shares.Index,
     place_in_share: std.DoublyLinkedList.Node = .{},
-    /// In `Share.unread`, while its history is to be read.
+    /// The topic's place in `Share.unread`, while its history waits to be read.
     place_in_unread: std.DoublyLinkedList.Node = .{},
     used_ms: u64,
 
-    /// Whether the log has all that was published.
+    /// Whether the log has all published entries.
     pub fn isComplete(topic: *const Topic) bool {
         return if (topic.source) |*source| source.state == .live else true;
     }
@@ -81,28 +83,28 @@ pub const Topics = struct {
     random: std.Random.DefaultPrng,
     bounds: log_file.Limits,
     shares: Shares,
-    /// Topics of one share with a prefix (Shares.roomOf).
+    /// The most topics of a share with a prefix, before `Shares.roomOf`.
     share_topics_max: u32,
-    /// Names this hub's entries.
+    /// The hub's name in its entries.
     hub: u48,
     sequence: u64 = 0,
     by_name: std.StringHashMapUnmanaged(*Topic) = .empty,
-    /// All topics, those first that were not used for longest.
+    /// All topics, in the order of their latest use.
     by_use: std.DoublyLinkedList = .{},
-    /// The cost of the entries of all topics.
+    /// The sum of the costs of all topics.
     bytes: u64 = 0,
     nodes: std.ArrayList(Reads) = .empty,
     now_ms: u64 = 0,
-    /// The subscriptions of Redis, if entries come from there.
+    /// The subscriptions at Redis; null: the hub has no Redis.
     subscriptions: ?*Subscriptions = null,
-    /// The share of the topic whose history was read last: shares take turns.
+    /// The share whose topic was read last. Shares take turns.
     turn: Shares.Index = Shares.rest,
-    /// The topic whose history is being read; null: none is, or it was forgotten meanwhile.
+    /// The topic whose history is being read; null: there is none, or it was dropped meanwhile.
     reading: ?*Topic = null,
-    /// The `extra` of the frame that `next` has returned.
+    /// The `extra` of the last frame that `next` returned.
     extra: [wire.place_bytes]u8 = undefined,
 
-    /// `seed`: drawn at random, so that a hub's epochs are no other's.
+    /// `seed` must be random, so that epochs of different hubs differ.
     pub fn init(gpa: std.mem.Allocator, seed: u64) Topics {
         var random: std.Random.DefaultPrng = .init(seed);
         const hub = random.random().int(u48);
@@ -153,7 +155,8 @@ pub const Topics = struct {
         assert(bytes == 0 and count == 0 and unread == 0);
     }
 
-    /// With more topics a look at all of them after each frame would be what the hub does.
+    /// The number of topics up to which all are checked after each frame; more would take most of the hub's
+    /// time.
     const checked_topics_max = 32;
 
     fn of(place: *std.DoublyLinkedList.Node) *Topic {
@@ -182,7 +185,7 @@ pub const Topics = struct {
             return topic;
         }
         try topics.makeRoomFor(name);
-        // A topic that was forgotten has another epoch when it is back: who has read it gets a reset.
+        // A dropped topic gets another epoch when it comes back, so that its old readers get a reset.
         const epoch = topics.random.random().int(position.Epoch);
         return topics.make(name, epoch, .origin);
     }
@@ -218,7 +221,7 @@ pub const Topics = struct {
         share.by_use.append(&topic.place_in_share);
     }
 
-    /// The entries of the topic are no part of the sums, until `charge`.
+    /// Takes the topic's cost out of the sums, before a change. `charge` adds it again.
     fn discharge(topics: *Topics, topic: *const Topic) void {
         topics.bytes -= topic.cost();
         topics.shares.at(topic.share).bytes -= topic.cost();
@@ -229,8 +232,8 @@ pub const Topics = struct {
         topics.shares.at(topic.share).bytes += topic.cost();
     }
 
-    /// Forgets entries, those first that were not used for longest in the share that has most: no share costs
-    /// one that has less its history.
+    /// Drops entries until their cost is at most `bytes_max`: those of the topic that was not used for
+    /// longest, in the share with most bytes. So no share loses its history to one that takes more.
     fn keepWithin(topics: *Topics, bytes_max: u64) void {
         while (topics.bytes > bytes_max) {
             const share = topics.shares.withMost(.bytes);
@@ -238,7 +241,7 @@ pub const Topics = struct {
         }
     }
 
-    /// The share of a prefix, which has the topics that are its own from then on.
+    /// The share of a prefix. A new share gets the topics that begin with its prefix.
     pub fn shareOf(topics: *Topics, prefix: []const u8) Shares.Error!Shares.Index {
         defer topics.invariants();
         const before = topics.shares.count();
@@ -280,7 +283,7 @@ pub const Topics = struct {
         if (!topics.makeRoomIn(topics.shares.withMost(.topics))) return error.TooMany;
     }
 
-    /// Forgets the topic that nobody follows and that was not used for longest, among the first few.
+    /// Drops a topic without followers, among the first few in the order of use. False: there is none.
     fn makeRoomIn(topics: *Topics, share: *const Share) bool {
         var at = share.by_use.first;
         for (0..16) |_| {
@@ -293,7 +296,7 @@ pub const Topics = struct {
         return false;
     }
 
-    /// Time passes. Entries that are too old are forgotten, as are topics without entries and followers.
+    /// Sets the time, and drops entries that are too old, with their topics if those have no followers.
     pub fn tick(topics: *Topics, now_ms: u64) void {
         defer topics.invariants();
         topics.now_ms = now_ms;
@@ -304,7 +307,7 @@ pub const Topics = struct {
         }
     }
 
-    /// Drops a topic's entries, and the topic itself if it has no followers.
+    /// Drops a topic's entries, and the topic if it has no followers.
     fn forget(topics: *Topics, topic: *Topic) void {
         if (topic.followers.count() == 0) return topics.free(topic);
         topics.discharge(topic);
@@ -314,12 +317,12 @@ pub const Topics = struct {
         topics.markDue(topic);
     }
 
-    /// Memory for this was taken when the followers came.
+    /// Marks a topic as due for its followers. Room for that was made when they came.
     fn markDue(topics: *Topics, topic: *Topic) void {
         for (topic.followers.keys()) |node| topics.nodes.items[node].due.putAssumeCapacity(topic, {});
     }
 
-    /// A new entry; answers its place.
+    /// Adds an entry and returns its position.
     pub fn append(topics: *Topics, name: []const u8, bytes: []const u8) !Position {
         defer topics.invariants();
         const topic = try topics.find(name);
@@ -332,7 +335,7 @@ pub const Topics = struct {
         return topic.log.now();
     }
 
-    /// The place of the newest entry.
+    /// The position of a topic's newest entry.
     pub fn look(topics: *Topics, name: []const u8) !Position {
         defer topics.invariants();
         return (try topics.find(name)).log.now();
@@ -350,12 +353,13 @@ pub const Topics = struct {
         }
     };
 
-    /// All topics, those first that were not used for longest.
+    /// All topics, in the order of their latest use.
     pub fn inOrder(topics: *const Topics) InOrder {
         return .{ .at = topics.by_use.first };
     }
 
-    /// A topic of another hub, which has let go of the entries up to `before`. In the order of `inOrder`.
+    /// Adds a topic of the previous hub, which has dropped the entries up to `before`. Called in the order of
+    /// `inOrder`.
     pub fn restore(
         topics: *Topics,
         name: []const u8,
@@ -370,7 +374,7 @@ pub const Topics = struct {
         return topic;
     }
 
-    /// The next entry of a topic of another hub.
+    /// Adds the next entry to a topic of the previous hub.
     pub fn refill(
         topics: *Topics,
         topic: *Topic,
@@ -385,14 +389,14 @@ pub const Topics = struct {
         assert(is_next);
     }
 
-    /// Without followers.
+    /// Drops all topics, which must have no followers.
     pub fn forgetAll(topics: *Topics) void {
         while (topics.by_use.first) |place| topics.free(of(place));
     }
 
     // ---- With Redis
 
-    /// A change of a topic's log that Redis has brought about.
+    /// A change of a topic because of Redis.
     const Change = union(enum) {
         subscribed,
         unheard,
@@ -427,14 +431,14 @@ pub const Topics = struct {
         topics.keepWithin(limits.histories_bytes_max);
     }
 
-    /// From here on Redis tells the topic's entries.
+    /// Notes that Redis sends the topic's entries from now on.
     pub fn subscribed(topics: *Topics, name: []const u8) void {
         defer topics.invariants();
         const topic = topics.by_name.get(name) orelse return;
         topics.change(topic, .subscribed);
     }
 
-    /// Redis tells nothing any more.
+    /// Notes that Redis sends no entries any more.
     pub fn unheard(topics: *Topics) void {
         defer topics.invariants();
         var at = topics.by_use.first;
@@ -444,7 +448,7 @@ pub const Topics = struct {
         }
     }
 
-    /// Redis has told an entry.
+    /// Handles an entry that Redis has sent.
     pub fn hear(topics: *Topics, name: []const u8, placed: Placed) void {
         defer topics.invariants();
         const topic = topics.by_name.get(name) orelse return;
@@ -454,14 +458,14 @@ pub const Topics = struct {
 
     pub const NextRead = struct {
         name: []const u8,
-        /// The prefix of its share.
+        /// The prefix of the topic's share.
         prefix: []const u8,
-        /// The offset to read from.
+        /// The offset from which to read.
         from: u64,
     };
 
-    /// The topic whose history is to be read next. Shares take turns, so that one with many topics does not
-    /// keep those of others waiting.
+    /// Begins to read the history of the next topic that waits for it. Shares take turns, so that a share
+    /// with many topics does not keep others waiting.
     pub fn nextRead(topics: *Topics) ?NextRead {
         assert(topics.reading == null);
         const count = topics.shares.count();
@@ -477,12 +481,12 @@ pub const Topics = struct {
         return null;
     }
 
-    /// The prefix of the share that pays for a topic of this name.
+    /// The prefix of the share to which a topic of this name belongs.
     pub fn prefixOf(topics: *Topics, name: []const u8) []const u8 {
         return topics.shares.at(topics.shares.ownerOf(name)).prefix;
     }
 
-    /// The findings of the read that goes on.
+    /// Handles a result of the read that `nextRead` began.
     pub fn read(topics: *Topics, found: union(enum) {
         head: Position,
         entry: Placed,
@@ -499,7 +503,7 @@ pub const Topics = struct {
         }
     }
 
-    /// The place of the newest entry, if the topic is known to be complete.
+    /// The position of the newest entry; null: the log may be incomplete.
     pub fn tipOf(topics: *const Topics, name: []const u8) ?Position {
         const topic = topics.by_name.get(name) orelse return null;
         return if (topic.isComplete()) topic.log.now() else null;
@@ -507,7 +511,7 @@ pub const Topics = struct {
 
     // ---- Nodes
 
-    /// `has`: the newest entry that the node has already.
+    /// Lets a node follow a topic. `has`: the newest entry that the node has.
     pub fn follow(topics: *Topics, node: u32, name: []const u8, number: u64, has: ?Position) !void {
         defer topics.invariants();
         const topic = try topics.find(name);
@@ -541,12 +545,12 @@ pub const Topics = struct {
         _ = reads.due.swapRemove(topic);
     }
 
-    /// The node is gone.
+    /// Ends all followings of a node.
     pub fn leaveAll(topics: *Topics, node: u32) void {
         defer topics.invariants();
         if (node >= topics.nodes.items.len) return;
         const reads = &topics.nodes.items[node];
-        // A node that has come a moment ago follows those that were used last.
+        // A node that came a moment ago follows topics that were used last.
         var at = topics.by_use.last;
         while (at) |place| : (at = place.prev) {
             if (reads.count == 0) break;
@@ -555,7 +559,7 @@ pub const Topics = struct {
         reads.due.clearAndFree(topics.gpa);
     }
 
-    /// The next frame for a node; null: it has all. Valid until anything changes.
+    /// The next frame for a node, valid until the next call; null: the node has all entries.
     pub fn next(topics: *Topics, node: u32) ?Frame {
         if (node >= topics.nodes.items.len) return null;
         const reads = &topics.nodes.items[node];

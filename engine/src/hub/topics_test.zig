@@ -1,7 +1,7 @@
-//! Topics with history over connections that are late and are lost, with a hub that dies, nodes that are slow
-//! and readers that come back with their last position. What must hold: each reader gets each entry behind
-//! its position once, in the hub's order, or is told of a reset; without a death of the hub and without a
-//! history that was too short there is no reset.
+//! Topics with history over simulated connections that are late and are lost, with a hub that dies, slow
+//! nodes, and readers that come back with their last position. Properties: each reader gets each entry behind
+//! its position once, in the hub's order, or gets a reset; without a death of the hub, and with a history
+//! that is long enough, there is no reset.
 const std = @import("std");
 const Broker = @import("broker.zig").Broker;
 const histories = @import("histories.zig");
@@ -21,7 +21,7 @@ const names = [_][]const u8{ "a", "b" };
 
 const Reader = struct {
     mailbox: u64,
-    /// The request that is not answered.
+    /// The number of the unanswered request.
     asked: ?u32 = null,
     at: ?Position = null,
     resets: usize = 0,
@@ -34,7 +34,7 @@ const World = struct {
     nodes: [node_count]Node = undefined,
     connections: [node_count]?Broker.Index = @splat(null),
     readers: [node_count][names.len]Reader = undefined,
-    /// By epoch: the messages of a topic, in the hub's order.
+    /// The messages of a topic in the hub's order, by the topic's epoch.
     truth: std.AutoArrayHashMapUnmanaged(u48, std.ArrayList(u32)) = .empty,
     published: u32 = 0,
     deaths: u64 = 0,
@@ -63,7 +63,7 @@ const World = struct {
         world.truth.deinit(gpa);
     }
 
-    /// Notes what the hub has put in order.
+    /// Notes the entries that the hub has placed.
     fn note(world: *World) !void {
         var topics = world.broker.topics.by_name.valueIterator();
         while (topics.next()) |topic| {
@@ -99,7 +99,7 @@ const World = struct {
         world.bound();
     }
 
-    /// Another hub takes over what this one leaves.
+    /// Replaces the hub by another one, which gets its histories.
     fn handOver(world: *World) !void {
         for (0..node_count) |i| world.cut(i);
         var left: std.ArrayList(u8) = .empty;
@@ -148,7 +148,7 @@ const World = struct {
                     try testing.expect(err == error.Unavailable);
             },
             3 => if (reader.asked == null) {
-                // The reader begins, or comes back.
+                // The reader begins or comes back.
                 reader.asked = try node.follow(reader.mailbox, names[topic], .{
                     .as = .binary,
                     .since = if (reader.at) |at| .{ .after = at } else .now,
@@ -178,7 +178,7 @@ const World = struct {
                 if (reader.at) |at| if (!std.meta.eql(at, place)) {
                     reader.resets += 1;
                 };
-                // A reset is told by `read`, too: until then it is not to be read.
+                // `read` reports the reset, too. Nothing may be read before.
                 reader.at = place;
             },
             .mail, .readable => {},
@@ -209,7 +209,7 @@ const World = struct {
         };
     }
 
-    /// The check of the entry that is read, as an event stream's id would tell it.
+    /// The check of the entry that is read, which an event stream's id would contain.
     fn checkBehind(node: *Node, topic: usize, offset: u64) position.Check {
         return node.readers.topics.get(names[topic]).?.log.?.markAt(offset + 1).check;
     }
@@ -223,7 +223,7 @@ const World = struct {
     }
 };
 
-/// Connections are lost; hubs take over from each other; hubs die.
+/// Faults: connections are lost; hubs are replaced; hubs die.
 const Faults = enum { none, handovers, all };
 
 fn live(seed: u64, faults: Faults, short: bool) !usize {
@@ -274,7 +274,7 @@ test "readers that are behind a short history get a reset" {
     if (seeds.areMany()) try testing.expect(resets > 0);
 }
 
-/// Brings all bytes between a node and its hub.
+/// Moves all bytes between a node and its hub.
 pub fn exchange(broker: *Broker, index: Broker.Index, node: *Node) void {
     while (true) {
         const said = node.toSend();
@@ -329,7 +329,7 @@ test "the hub counts entries and bytes, readers, the lag of the slowest, resets 
     try testing.expectEqual(1, broker.events.readers_cut);
     try testing.expectEqual(3, broker.events.delivered);
 
-    // A node whose account has not changed tells its hub nothing.
+    // A node whose counts have not changed reports nothing.
     try testing.expect(!node.tick(2000));
     try testing.expectEqual(0, node.toSend().len);
     node.tally.now.orphans = 0;
@@ -407,7 +407,7 @@ test "histories are read from Redis in turns: of the shares, and in a share of i
         _ = try topics.look(name);
         topics.subscribed(name);
     }
-    // All others have more whenever a page of them was read. The shares have two turns each.
+    // All topics have another page after each read. The shares have two turns each.
     var own: usize = 0;
     for (0..4) |_| {
         const next = topics.nextRead().?;
@@ -420,7 +420,7 @@ test "histories are read from Redis in turns: of the shares, and in a share of i
     } else return error.TestUnexpectedResult;
     try testing.expectEqual(2, own);
     topics.read(.broken);
-    // A topic that gets another share meanwhile is read for that, and one that is forgotten is not read.
+    // A topic that moves to another share is read in that share's turn, and a dropped topic is not read.
     _ = try topics.shareOf("b");
     topics.share_topics_max = 8;
     _ = try topics.look("own.new");
@@ -493,7 +493,7 @@ test "the copies of all topics at a node have their bound: those that cost most 
         _ = try node.append(try std.fmt.bufPrint(&buffer, "t{d}", .{n}), &long, 0);
         exchange(&broker, connection, &node);
         try testing.expectEqual(long.len, (try node.read(reader)).bytes.bytes.len);
-        // Frames cost, too.
+        // Frames count, too.
         try testing.expect(node.readers.cost <= 1 << 20);
         node.noteRead(reader, long.len);
     }
@@ -532,7 +532,7 @@ test "a share with many copies at a node costs another one none, however long th
         try testing.expectEqual(long.len, bytes.len);
         node.noteRead(reader, bytes.len);
     }
-    // Copies that have not changed for longest are forgotten first.
+    // Copies that have not changed for longest are dropped first.
     try testing.expectEqual(.cut, try node.read(behind[0]));
     try testing.expectEqual(.reset, std.meta.activeTag(try node.read(behind[1])));
     try testing.expectEqual(20_000, (try node.read(behind[59])).bytes.bytes.len);

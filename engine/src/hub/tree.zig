@@ -1,27 +1,27 @@
-//! A whole answer of Redis as values, in memory that the caller owns and bounds. Does not know: where the
-//! events come from (resp.zig), and what an answer means.
+//! A whole answer of Redis as values, in memory that the caller provides. Does not know: where events come
+//! from (resp.zig), and what an answer means.
 const std = @import("std");
 const assert = std.debug.assert;
 const resp = @import("resp.zig");
 
-/// Collects events until an answer, or an element of one, is complete.
+/// Collects events until an answer, or an element of an answer, is complete.
 pub const Tree = struct {
     nodes: []Node,
     text: []u8,
-    /// Nodes and bytes of text in use.
+    /// The numbers of nodes and of bytes of text in use.
     node_count: u32 = 0,
     text_len: u32 = 0,
-    /// Lists that are not complete.
+    /// Indices of open aggregates.
     open: [resp.depth_ceiling]u32 = undefined,
     open_count: u8 = 0,
-    /// A string is not complete.
+    /// A string is incomplete.
     in_text: bool = false,
-    /// Open aggregates of an attribute, which is left out; 0: none is.
+    /// The depth within an attribute, which is left out; 0: the tree is in none.
     ignored: u8 = 0,
 
     const Node = struct {
         value: Value,
-        /// The node behind this one and all that it holds.
+        /// The index of the node behind this one and its values.
         next: u32,
     };
 
@@ -38,29 +38,29 @@ pub const Tree = struct {
 
     const Range = struct { at: u32, len: u32 };
 
-    /// The result of an event.
+    /// The result of adding an event.
     pub const Outcome = enum {
         /// More events belong to the value.
         more,
         /// `root` is the value, until the next event.
         complete,
-        /// The memory does not suffice. The tree is useless until `clear`.
+        /// The memory does not suffice. The tree may not be used before `clear`.
         full,
     };
 
-    /// Collects into memory of the caller's.
+    /// Creates a tree in memory of the caller.
     pub fn init(nodes: []Node, text: []u8) Tree {
         return .{ .nodes = nodes, .text = text };
     }
 
-    /// Takes memory for `nodes_max` values with `text_max` bytes.
+    /// Creates a tree with memory for `nodes_max` values and `text_max` bytes.
     pub fn alloc(gpa: std.mem.Allocator, nodes_max: u32, text_max: u32) std.mem.Allocator.Error!Tree {
         const nodes = try gpa.alloc(Node, nodes_max);
         errdefer gpa.free(nodes);
         return .init(nodes, try gpa.alloc(u8, text_max));
     }
 
-    /// Gives back what `alloc` took.
+    /// Frees the memory of `alloc`.
     pub fn free(tree: *Tree, gpa: std.mem.Allocator) void {
         gpa.free(tree.nodes);
         gpa.free(tree.text);
@@ -78,7 +78,7 @@ pub const Tree = struct {
         assert(!(tree.in_text and tree.node_count == 0 and tree.ignored == 0));
     }
 
-    /// Takes an event that is neither `need_more` nor `malformed`.
+    /// Adds an event other than `need_more` and `malformed`.
     pub fn add(tree: *Tree, event: resp.Event) Outcome {
         if (tree.ignored > 0) return tree.ignore(event);
         tree.addValue(event) catch return .full;
@@ -86,7 +86,7 @@ pub const Tree = struct {
         return if (tree.isComplete()) .complete else .more;
     }
 
-    /// Whether `root` is a value.
+    /// Whether `root` is a complete value.
     pub fn isComplete(tree: *const Tree) bool {
         return tree.open_count == 0 and !tree.in_text and tree.node_count > 0;
     }
@@ -136,7 +136,7 @@ pub const Tree = struct {
     fn addText(tree: *Tree, piece: resp.Text) error{Full}!void {
         assert(tree.in_text != piece.first);
         if (piece.first) {
-            // A string that will not fit is refused before its first byte is copied.
+            // A string that does not fit is refused before its first byte is copied.
             if (piece.len > tree.text.len - tree.text_len) return error.Full;
             const empty: Range = .{ .at = tree.text_len, .len = 0 };
             try tree.push(if (piece.kind == .failure) .{ .failure = empty } else .{ .text = empty });
@@ -163,13 +163,13 @@ pub const Tree = struct {
         return range;
     }
 
-    /// The value that is complete.
+    /// The complete value.
     pub fn root(tree: *const Tree) View {
         assert(tree.node_count > 0 and tree.open_count == 0 and !tree.in_text);
         return .{ .tree = tree, .index = 0 };
     }
 
-    /// A value within a tree; borrowed from it until the next event.
+    /// A value in a tree, valid until the next event.
     pub const View = struct {
         tree: *const Tree,
         index: u32,
@@ -182,7 +182,7 @@ pub const Tree = struct {
             return view.tree.text[range.at..][0..range.len];
         }
 
-        /// The text of an error; null: the value is none.
+        /// The text of an error; null: the value is no error.
         pub fn failure(view: View) ?[]const u8 {
             return switch (view.value().*) {
                 .failure => |range| view.slice(range),
@@ -203,7 +203,7 @@ pub const Tree = struct {
             return std.mem.eql(u8, view.bytes() orelse return false, expected);
         }
 
-        /// The value of an integer; null: it is none.
+        /// The value of an integer; null: the value is no integer.
         pub fn integer(view: View) ?i64 {
             return switch (view.value().*) {
                 .integer => |number| number,
@@ -216,7 +216,7 @@ pub const Tree = struct {
             return view.value().* == .nothing;
         }
 
-        /// Whether the server speaks by itself.
+        /// Whether the value is a push.
         pub fn isPush(view: View) bool {
             return switch (view.value().*) {
                 .list => |list| list.kind == .push,
@@ -224,7 +224,7 @@ pub const Tree = struct {
             };
         }
 
-        /// The number of values that an aggregate holds; null: the value is no aggregate.
+        /// The number of values in an aggregate; null: the value is no aggregate.
         pub fn count(view: View) ?u32 {
             return switch (view.value().*) {
                 .list => |list| list.count,
@@ -232,7 +232,7 @@ pub const Tree = struct {
             };
         }
 
-        /// The values that it holds; none if it is no aggregate.
+        /// The values of an aggregate; none if the value is no aggregate.
         pub fn items(view: View) Items {
             return .{
                 .tree = view.tree,
@@ -241,7 +241,7 @@ pub const Tree = struct {
             };
         }
 
-        /// The value at this place of an aggregate, null: there is none.
+        /// The value at index `place` of an aggregate; null: there is none.
         pub fn item(view: View, place: u32) ?View {
             var all = view.items();
             for (0..place) |_| _ = all.next() orelse return null;
@@ -249,7 +249,7 @@ pub const Tree = struct {
         }
     };
 
-    /// The values of an aggregate, one by one.
+    /// An iterator over the values of an aggregate.
     pub const Items = struct {
         tree: *const Tree,
         index: u32,
@@ -272,7 +272,7 @@ fn collect(tree: *Tree, wire: []const u8) !Tree.Outcome {
     var at: usize = 0;
     var outcome: Tree.Outcome = .more;
     while (true) {
-        // Byte by byte, so that strings come in pieces.
+        // Bytes are fed one by one, so that strings come in pieces.
         var len: usize = 0;
         const step = while (true) : (len += 1) {
             const step = parser.feed(wire[at..][0..len]);
@@ -321,7 +321,7 @@ test "an answer that does not fit" {
     tree.clear();
     try testing.expectEqual(.full, try collect(&tree, "*3\r\n:1\r\n:2\r\n:3\r\n"));
     tree.clear();
-    // The length alone decides.
+    // The announced length decides.
     try testing.expectEqual(.full, try collect(&tree, "$9\r\na"));
     tree.clear();
     try testing.expectEqual(.full, try collect(&tree, "+123456789\r\n"));

@@ -1,5 +1,5 @@
-//! Requests of nodes that a hub answers when something has come from Redis, in the order in which they came.
-//! Does not know: what has come.
+//! Requests of nodes that a hub answers after an event of Redis, in the order in which they came. Does not
+//! know: the events.
 const std = @import("std");
 const Asker = @import("redis/redis.zig").Asker;
 const limits = @import("limits.zig");
@@ -15,13 +15,13 @@ pub const Waiting = struct {
     loads: Loads = .{},
 
     pub const What = union(enum) {
-        /// Redis sends this machine the messages of one topic from now on.
+        /// Redis has confirmed the subscription to one topic of channels.
         group,
-        /// Redis sends this machine the messages of all feeds that were wanted in this round or before.
+        /// Redis has confirmed all subscriptions of this round and of earlier ones.
         all_groups: u64,
-        /// Redis's history of the topic was read to its end: the newest place.
+        /// The topic's history was read from Redis to its end, so that the newest position is known.
         tip,
-        /// The log has the entry at this place.
+        /// The log has the entry with this position.
         entry: Position,
     };
 
@@ -30,7 +30,7 @@ pub const Waiting = struct {
         share: Shares.Index,
         what: What,
         name: []const u8,
-        /// The node has given the request up by then.
+        /// The time at which the node gives up, in milliseconds.
         until_ms: u64,
     };
 
@@ -65,14 +65,14 @@ pub const Waiting = struct {
         });
     }
 
-    /// The request at `at`, which moves on.
+    /// The request at `at`, which is moved on; null: the list is at its end.
     pub fn next(waiting: *const Waiting, at: *usize) ?Request {
         if (at.* == waiting.requests.items.len) return null;
         at.* += 1;
         return waiting.requests.items[at.* - 1];
     }
 
-    /// Removes the request that `next` has told.
+    /// Removes the request that `next` has returned.
     pub fn take(waiting: *Waiting, gpa: Allocator, at: *usize) Asker {
         at.* -= 1;
         const request = waiting.requests.orderedRemove(at.*);
@@ -81,7 +81,7 @@ pub const Waiting = struct {
         return request.asker;
     }
 
-    /// Forgets requests that were given up.
+    /// Removes requests that their nodes have given up.
     pub fn tick(waiting: *Waiting, gpa: Allocator, now_ms: u64) void {
         var at: usize = 0;
         while (waiting.next(&at)) |request| {

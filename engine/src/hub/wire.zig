@@ -1,6 +1,5 @@
-//! The frames that a hub and its nodes exchange over a Unix stream socket: one layout for all kinds, so that
-//! there is one function that writes and one that reads.
-//! Does not know: sockets, and what a frame does.
+//! The frames that a hub and its nodes exchange over a Unix stream socket. All kinds have one layout, so that
+//! one function writes frames and one reads them. Does not know: sockets, and the effect of a frame.
 //!
 //!     4 bytes of the rest | 1 kind | 1 code | 2 bytes of the name | 4 number | 8 node | 4 bytes of extra
 //!     name | extra | payload
@@ -11,93 +10,95 @@ const assert = std.debug.assert;
 const limits = @import("limits.zig");
 const Position = @import("position.zig").Position;
 
-/// Changes when a hub of an older build could misunderstand a node of a newer one, or the other way round.
+/// A number that changes when a hub and a node of different builds could misunderstand each other.
 pub const version = 5;
 
-/// The fields that a kind uses besides are named in its comment.
+/// The kinds of frames. The comment of a kind names the members that it uses.
 pub const Kind = enum(u8) {
-    // From a node to its hub.
-    /// number: version; extra: the node's secret.
+    // Frames of a node to its hub.
+    /// Greets the hub. number: `version`; extra: the node's secret.
     hello,
-    /// name: topic; number: of the request that `done` answers, 0: none does.
+    /// Subscribes to a topic of channels. name: topic; number: the request's, which `done` answers; 0: no
+    /// answer.
     subscribe,
-    /// name: topic.
+    /// Ends a subscription. name: topic.
     unsubscribe,
-    /// name: topic; extra: names of channels without it, between spaces; payload; number.
+    /// Publishes a message. name: topic; extra: names of channels that do not get it, between spaces;
+    /// payload; number.
     publish,
-    /// name: channel or topic; payload; number.
+    /// Sends a message to one channel. name: channel or topic; payload; number.
     send,
-    /// name: channel; extra: topic; number.
+    /// Subscribes a channel of any node to a topic; `discard` ends that. name: channel; extra: topic; number.
     add,
     discard,
-    /// Ends all subscriptions and drops all messages, everywhere; number.
+    /// Ends all subscriptions and drops all messages, at all nodes; number.
     flush,
-    /// Answered when all that the node has said before was done; number.
+    /// Asks for an answer when all earlier frames of the node were handled; number.
     sync,
-    /// The result of `mail`, `join` or `leave`: code; their node and number.
+    /// Answers `mail`, `join` or `leave`. code; node and number: those of that frame.
     answer,
-    /// A new entry of a topic with history. name: topic; payload; number.
+    /// Adds an entry to a topic with history. name: topic; payload; number.
     append,
-    /// From here on the node takes over a topic's history. name: topic; extra: the place of its newest entry,
-    /// empty if it has none; node: a number of this following, which is in all that is told of it.
+    /// Begins to copy a topic's history. name: topic; extra: the position of the node's newest entry, or
+    /// empty; node: a number that all frames about this following have.
     follow,
-    /// name: topic.
+    /// Ends the following of a topic. name: topic.
     unfollow,
-    /// Asks for the place of a topic's newest entry. name: topic; number.
+    /// Asks for the position of a topic's newest entry. name: topic; number.
     look,
-    /// The node's account since it told the last one. payload: tally.zig, Tally.
+    /// Reports the node's counts since its last report. payload: Tally in tally.zig.
     tally,
     /// Asks for the hub's counts; number.
     count,
 
-    // From a hub to a node.
-    /// number: version.
+    // Frames of a hub to a node.
+    /// Answers `hello`. number: `version`.
     welcome,
-    /// number, code; extra: the place that was made, or asked for; or the counts.
+    /// Answers a request. number; code; extra: a position, or the hub's counts.
     done,
-    /// name: topic; extra; payload.
+    /// Brings a published message. name: topic; extra: names of channels that do not get it; payload.
     publication,
-    /// name: channel, or a topic of which one channel gets it; payload; node and number: for `answer`;
-    /// between hubs extra: the prefix of the share of the node that sends it.
+    /// Brings a message for one channel. name: the channel, or a topic of which one channel gets it; payload;
+    /// node and number: for `answer`; between hubs extra: the prefix of the sending node's share.
     mail,
-    /// name: channel; extra: topic; node and number: for `answer`; between hubs payload: as the extra of
-    /// `mail`.
+    /// Subscribes a channel of the node to a topic; `leave` ends that. name: channel; extra: topic; node and
+    /// number: for `answer`; between hubs payload: like the extra of `mail`.
     join,
     leave,
     flushed,
-    /// The history that follows has nothing to do with what the node has. name: topic; extra: the place of
-    /// the entry before the first; node: as in `follow`.
+    /// Begins a history that does not follow the node's entries. name: topic; extra: the position of the
+    /// entry before the first one; node: that of `follow`.
     begins,
-    /// The next entry. name: topic; extra: its place; number: milliseconds that it is old; node; payload.
+    /// Brings the next entry. name: topic; extra: its position; number: its age in milliseconds; node;
+    /// payload.
     entry,
-    /// The node has all entries. name: topic; node.
+    /// Says that the node has all entries. name: topic; node.
     live,
-    /// The hub does not know whether there are further entries, until it says `live` again. name: topic;
-    /// node.
+    /// Says that there may be entries which the hub does not have, until the next `live`. name: topic; node.
     stale,
 
-    // About who is subscribed.
-    /// From a node, and between hubs: who is? name: topic; extra: not empty if it has a history; number;
-    /// between hubs node and number are those of the node that asks.
+    // Frames about subscribers.
+    /// Asks for the subscribers of a topic. name: topic; extra: not empty for a topic with history; number;
+    /// between hubs node and number: those of the asking node.
     who,
-    /// From a hub to a node: who is? name, extra: as before; node: of the question.
+    /// Asks a node for its subscribers. name and extra: those of `who`; node: the number of the question.
     roll,
-    /// From a node to its hub: node: of the question; between hubs: node and number: of the node that asks.
-    /// payload: rolls.zig, Present.
+    /// Answers `roll` or, between hubs, `who`. node: the number of the question, or the asking node; number:
+    /// between hubs, that of the asking node's request; payload: Present in rolls.zig.
     present,
-    /// From an engine's node: it reads topics for channels of another node, and may name these. extra: the
-    /// secret of that node.
+    /// Lets an engine's node name channels of another node, for which it reads topics. extra: that node's
+    /// secret.
     speak,
-    /// From a hub to a node: the topic is not followed. name: topic; node: as in `follow`; code.
+    /// Refuses to let a topic be followed. name: topic; node: that of `follow`; code.
     refused,
 };
 
-/// Drawn by a node when it starts, and told to hubs and to the node's engine alone.
+/// A random number that a node draws when it starts, and tells only to hubs and to its engine.
 pub const Secret = u128;
 pub const secret_bytes = @sizeOf(Secret);
 
-/// A node's id follows from its secret: channels have the id in their names, so others know it, and none of
-/// them can take it.
+/// The id of a node, a digest of its secret. Names of channels contain the id, so others know it, but only
+/// the node can prove it.
 pub fn nodeOf(secret: Secret) u64 {
     var digest: [std.crypto.hash.sha2.Sha256.digest_length]u8 = undefined;
     std.crypto.hash.sha2.Sha256.hash(&writeSecret(secret), &digest, .{});
@@ -115,7 +116,7 @@ pub fn readSecret(bytes: []const u8) error{Malformed}!Secret {
     return std.mem.readInt(Secret, bytes[0..secret_bytes], .little);
 }
 
-/// A place in a topic's history, as `extra`.
+/// The length of a position in a topic's history, as `extra`.
 pub const place_bytes = 24;
 
 pub fn writePlace(place: Position, out: *[place_bytes]u8) void {
@@ -140,24 +141,24 @@ pub fn readPlace(bytes: []const u8) error{Malformed}!Position {
 /// The result of a request.
 pub const Code = enum(u8) {
     ok,
-    /// The channel has ended, or never was.
+    /// The channel has ended, or never existed.
     gone,
     /// The channel's mailbox is full.
     full,
-    /// A limit of limits.zig is reached.
+    /// A limit of limits.zig or config.zig is reached.
     too_many,
-    /// The hub cannot be reached, and has not got the request.
+    /// The hub cannot be reached, and did not get the request.
     unavailable,
-    /// The hub has got the request, and its result is not known.
+    /// The hub may have got the request, and its result is not known.
     unknown,
-    /// A flush has ended the subscription that was asked for.
+    /// A flush has ended the requested subscription.
     flushed,
-    /// The name is that of no channel.
+    /// The name is no channel's name.
     no_channel,
-    /// The connection has ended, or reads the topic no more.
+    /// The connection has ended, or does not read the topic any more.
     ended,
-    /// The node is confined to topics of another prefix, or the channel is of a node that is not confined to
-    /// the same.
+    /// The node is confined to topics with another prefix, or the channel's node is not confined to the same
+    /// prefix.
     forbidden,
 };
 
@@ -170,12 +171,12 @@ pub const Frame = struct {
     extra: []const u8 = "",
     payload: []const u8 = "",
 
-    /// Bytes on the wire.
+    /// The length of the frame in bytes.
     pub fn size(frame: *const Frame) usize {
         return head_bytes + frame.name.len + frame.extra.len + frame.payload.len;
     }
 
-    /// Appends the frame to bytes that are to be sent.
+    /// Appends the encoded frame to `list`.
     pub fn append(frame: *const Frame, gpa: std.mem.Allocator, list: *std.ArrayList(u8)) !void {
         assert(frame.name.len <= limits.name_bytes_max and frame.extra.len <= limits.exclude_bytes_max);
         assert(frame.payload.len <= limits.message_bytes_max);
@@ -198,14 +199,14 @@ const head_bytes = 24;
 const frame_bytes_max = head_bytes + limits.name_bytes_max + limits.exclude_bytes_max +
     limits.message_bytes_max;
 
-/// Reads a frame that is all of the bytes.
+/// Reads a frame that `bytes` hold exactly.
 pub fn parse(bytes: []const u8) error{Malformed}!Frame {
     if (bytes.len < head_bytes or bytes.len > frame_bytes_max) return error.Malformed;
     if (std.mem.readInt(u32, bytes[0..4], .little) != bytes.len - 4) return error.Malformed;
     return Reader.read(bytes);
 }
 
-/// Bytes that have come, and the frames in them.
+/// A reader of frames from bytes that arrive in pieces.
 pub const Reader = struct {
     bytes: std.ArrayList(u8) = .empty,
     /// The first byte that is in no frame yet.
@@ -216,7 +217,7 @@ pub const Reader = struct {
         reader.* = .{};
     }
 
-    /// Consumes the frame that `next` has returned.
+    /// Adds bytes. Slices of earlier frames become invalid.
     pub fn add(reader: *Reader, gpa: std.mem.Allocator, bytes: []const u8) !void {
         const rest = reader.bytes.items.len - reader.at;
         std.mem.copyForwards(u8, reader.bytes.items[0..rest], reader.bytes.items[reader.at..]);
@@ -226,10 +227,10 @@ pub const Reader = struct {
         try reader.bytes.appendSlice(gpa, bytes);
     }
 
-    /// Memory of a long frame goes back when that was read.
+    /// Memory that is kept; memory of a longer frame is freed after the frame was read.
     const kept_bytes = 128 << 10;
 
-    /// The next whole frame; its slices are good until `add`.
+    /// The next whole frame, valid until `add`; null: there is none yet.
     pub fn next(reader: *Reader) error{Malformed}!?Frame {
         const bytes = reader.bytes.items[reader.at..];
         if (bytes.len < 4) return null;
@@ -260,7 +261,7 @@ pub const Reader = struct {
     }
 };
 
-/// Whether channels and topics may be called this: letters, digits, and `.`, `-`, `_`, `:`.
+/// Whether a channel or topic may have this name: letters, digits, and `.`, `-`, `_`, `:`.
 pub fn isName(name: []const u8) bool {
     if (name.len == 0 or name.len > limits.name_bytes_max) return false;
     for (name) |c| switch (c) {
@@ -270,15 +271,15 @@ pub fn isName(name: []const u8) bool {
     return true;
 }
 
-/// The name of a connection's channel: the node that has its mailbox, and the mailbox's number there. A node
-/// draws its id when it starts, so that the name of an interpreter that is gone names nothing.
+/// The name of a connection's channel: the id of the node that has its mailbox, and the mailbox's name there.
+/// A node draws its secret when it starts, so names of an interpreter that has ended name nothing.
 pub const Channel = struct {
     node: u64,
     mailbox: u64,
 
     const prefix = "conn.";
     const digits = 16;
-    /// The bytes of each name.
+    /// The length of a name in bytes.
     pub const name_bytes = prefix.len + digits + 1 + digits;
 
     pub fn write(channel: Channel, buffer: *[name_bytes]u8) []const u8 {
@@ -286,7 +287,7 @@ pub const Channel = struct {
             unreachable;
     }
 
-    /// Null: the name is no connection's.
+    /// Reads a name; null: it is no name of a connection's channel.
     pub fn parse(name: []const u8) ?Channel {
         if (!std.mem.startsWith(u8, name, prefix)) return null;
         const rest = name[prefix.len..];
@@ -339,10 +340,10 @@ test "a frame that says what cannot be is malformed" {
     const frame: Frame = .{ .kind = .publish, .name = "topic", .payload = "x" };
     try frame.append(gpa, &good);
     const wrong = [_]struct { usize, u8 }{
-        .{ 3, 1 }, // longer than all frames
+        .{ 3, 1 }, // longer than any frame
         .{ 0, 19 }, // shorter than a head
-        .{ 4, 250 }, // no kind
-        .{ 5, 250 }, // no code
+        .{ 4, 250 }, // no known kind
+        .{ 5, 250 }, // no known code
         .{ 6, 101 }, // a name that is too long
         .{ 22, 1 }, // more extra than there are bytes
     };

@@ -1,17 +1,17 @@
-//! Errors in answers of Redis, by what they mean for the hub. Does not know: the commands.
+//! Kinds of errors in answers of Redis. Does not know: the commands.
 const std = @import("std");
 
-/// The kind of an error.
+/// The kind of an error, by its meaning for the hub.
 pub const Failure = enum {
-    /// The server reads its data set from the disk.
+    /// The server is reading its data from the disk.
     loading,
-    /// The server is a replica, since a failover perhaps.
+    /// The server is a replica, perhaps since a failover.
     read_only,
-    /// A replica whose master is gone.
+    /// The server is a replica whose master is gone.
     master_down,
-    /// A script runs for too long.
+    /// A script has been running for too long.
     busy,
-    /// Redis has no memory left.
+    /// The memory of Redis is full.
     out_of_memory,
     /// The server cannot write to its disk.
     misconfigured,
@@ -20,23 +20,23 @@ pub const Failure = enum {
     no_permission,
     /// The password is wrong, or missing.
     unauthenticated,
-    /// The keys have the prefix of another program.
+    /// The keys with our prefix belong to another program.
     wrong_type,
     no_script,
-    /// Part of a cluster, and another part has the key.
+    /// The server is part of a cluster, and another part has the key.
     cluster,
     too_many_clients,
-    /// Older than Redis 6, or something else.
+    /// The server is older than Redis 6, or no Redis.
     unknown_command,
     other,
 
-    /// The way on after a failure.
+    /// The reaction to a failure.
     pub const Remedy = enum {
-        /// Another connection, later: the server, or the one at its address then, will do it.
+        /// Connect again later: the server, or its successor at this address, will be able to do it.
         reconnect,
-        /// Redis has done nothing, and may serve the next attempt on the same connection.
+        /// Try again on the same connection: Redis has done nothing.
         try_again,
-        /// Only another configuration of Redis helps.
+        /// Fail: only another configuration of Redis helps.
         give_up,
     };
 
@@ -48,7 +48,7 @@ pub const Failure = enum {
         };
     }
 
-    /// For the operator.
+    /// The failure in words for the operator.
     pub fn text(failure: Failure) [*:0]const u8 {
         return switch (failure) {
             .loading => "it refuses because it reads its data from the disk",
@@ -69,7 +69,8 @@ pub const Failure = enum {
         };
     }
 
-    /// The kind of an error by its text. Before Redis 7 errors within a script are quoted at the end of one.
+    /// The kind of an error by its text. Before Redis 7 an error within a script is quoted at the end of
+    /// another one.
     pub fn of(said: []const u8) Failure {
         const code = said[0 .. std.mem.findScalar(u8, said, ' ') orelse said.len];
         if (codes.get(code)) |failure| return failure;

@@ -1,5 +1,5 @@
-//! One topic in Redis and its log here: joins what is heard with what is read, so that the log has each entry
-//! once and in order, or begins anew. Does not know: connections.
+//! The state of one topic between Redis and its log here. It joins entries that are heard with entries that
+//! are read, so that the log has each entry once and in order, or begins anew. Does not know: connections.
 const std = @import("std");
 const assert = std.debug.assert;
 const log_file = @import("../log.zig");
@@ -9,50 +9,50 @@ const position = @import("../position.zig");
 const Mark = position.Mark;
 const Position = position.Position;
 
-/// The state of a topic between its log here and Redis, and the work that it asks for.
+/// The state of a topic, and the work that is due for it.
 pub const Follower = struct {
     log: *Log,
     state: State = .{ .away = .beginning },
 
     pub const State = union(enum) {
-        /// The topic's channel is not subscribed to. Once it is, history is read from here on.
+        /// The topic's channel is not subscribed to. When it is, history is read from this start on.
         away: Start,
-        /// History has to be read from this offset on.
+        /// History must be read from this start on.
         wanting: Start,
         reading: Reading,
-        /// The log has all that was published. Readers are served in this state alone: while a log is read
-        /// anew it begins more than once, and each time would be a reset.
+        /// The log has all published entries. Readers are served only in this state: while history is read, a
+        /// log may begin anew several times, and each time would be a reset.
         live,
     };
 
     const Start = union(enum) {
-        /// All that Redis has: the log holds nothing of this history.
+        /// The oldest entry in Redis: the log holds nothing of this history.
         beginning,
-        /// The log's newest entry, to see whether it is still there, and those behind it.
+        /// The log's newest entry, to check that Redis has it, and then the entries behind it.
         tip,
     };
 
     const Reading = struct {
         start: Start,
-        /// The log's newest offset when the read began.
+        /// The offset of the log's newest entry when the read began.
         from: u64,
-        /// The newest entry when the read began; null: its answer has not come.
+        /// The topic's newest position when the read began; null: the answer has not come yet.
         head: ?Position = null,
         /// An entry was read.
         anchored: bool = false,
-        /// The newest entry that was heard meanwhile and did not fit.
+        /// The largest offset of an entry that was heard meanwhile and did not fit.
         heard: u64 = 0,
-        /// Whether the topic's channel was subscribed to all the time. A read goes on without, so that a
-        /// connection that is lost again and again holds none up.
+        /// Whether the topic's channel was subscribed to all the time. A read also goes on without that, so
+        /// that a connection that is lost again and again does not delay it for ever.
         channel: enum { kept, lost, back } = .kept,
     };
 
-    /// A log that has nothing of this topic yet. Its readers get a reset if they know more.
+    /// Creates the state of a log without entries of this topic. Readers that know some get a reset.
     pub fn init(log: *Log) Follower {
         return .{ .log = log };
     }
 
-    /// The offset to read from; null: no read is due. The read begins.
+    /// Begins a read if one is due, and returns the offset to read from; null: none is due.
     pub fn begin(follower: *Follower) ?u64 {
         const start = switch (follower.state) {
             .wanting => |start| start,
@@ -65,7 +65,7 @@ pub const Follower = struct {
         };
     }
 
-    /// Entries are heard from here on.
+    /// Notes that entries are heard from now on.
     pub fn subscribed(follower: *Follower) void {
         const start = follower.nextStart();
         switch (follower.state) {
@@ -74,7 +74,7 @@ pub const Follower = struct {
         }
     }
 
-    /// The follower hears no publications any more.
+    /// Notes that no entries are heard any more.
     pub fn unheard(follower: *Follower) void {
         const start = follower.nextStart();
         switch (follower.state) {
@@ -83,7 +83,7 @@ pub const Follower = struct {
         }
     }
 
-    /// The start of the next read if the present one breaks off.
+    /// The start of the next read if the present one fails now.
     fn nextStart(follower: *const Follower) Start {
         return switch (follower.state) {
             .away, .wanting => |start| start,
@@ -92,12 +92,12 @@ pub const Follower = struct {
         };
     }
 
-    /// A read broke off.
+    /// Notes that a read has failed.
     pub fn broken(follower: *Follower) void {
         if (follower.state == .reading) follower.readOn(follower.nextStart());
     }
 
-    /// The read is over, and the topic has to be read from here on.
+    /// Ends the present read, and marks the topic to be read from `start` on.
     fn readOn(follower: *Follower, start: Start) void {
         switch (follower.state.reading.channel) {
             .lost => follower.state = .{ .away = start },
@@ -105,12 +105,12 @@ pub const Follower = struct {
         }
     }
 
-    /// An entry was heard.
+    /// Handles an entry that was heard.
     pub fn hear(follower: *Follower, placed: Placed, time_ms: u64) void {
         switch (follower.state) {
             .away => {},
             .wanting => |start| if (start == .tip) {
-                // An entry that does not fit is read.
+                // An entry that does not fit will be read.
                 _ = follower.place(placed, time_ms);
             },
             .reading => |*reading| {
@@ -130,14 +130,14 @@ pub const Follower = struct {
         const log = follower.log;
         const is_next = placed.epoch == log.epoch and placed.mark.offset -| 1 == log.tip.offset;
         if (is_next and placed.bytes.len == 0) {
-            // No hub publishes it: it would have no frame in some variants.
+            // An entry without bytes, which no hub publishes: it would have no frame in some variants.
             log.restart(placed.epoch, placed.mark);
             return .there;
         }
         const result = log.place(placed, time_ms) catch |err| switch (err) {
             error.OutOfMemory => return .missed,
             error.TooLong => {
-                // Other machines may allow longer entries. Readers are told that they have missed one.
+                // Other machines may allow longer entries. The reset tells readers that they have missed one.
                 log.restart(placed.epoch, placed.mark);
                 return .there;
             },
@@ -148,7 +148,7 @@ pub const Follower = struct {
         };
     }
 
-    /// A read has found the topic's newest place.
+    /// Handles the topic's newest position, which a read gets first.
     pub fn head(follower: *Follower, at: Position) void {
         const reading = switch (follower.state) {
             .reading => |*reading| reading,
@@ -163,7 +163,7 @@ pub const Follower = struct {
         }
     }
 
-    /// Whether the place goes with the log. Entries that were heard since the read began may be newer.
+    /// Whether a position fits the log. Entries that were heard since the read began may be newer.
     fn knows(follower: *const Follower, at: Position, from: u64) bool {
         const log = follower.log;
         if (at.epoch != log.epoch or at.mark.offset < from) return false;
@@ -171,32 +171,33 @@ pub const Follower = struct {
         return log.markAt(at.mark.offset).check == at.mark.check;
     }
 
-    /// The log begins anew, and what Redis has is read from its beginning.
+    /// Begins the log anew, and reads all entries of Redis.
     fn reload(follower: *Follower, at: Position) void {
         follower.log.restart(at.epoch, at.mark);
         follower.readOn(.beginning);
     }
 
-    /// A read has found an entry.
+    /// Handles an entry that was read.
     pub fn entry(follower: *Follower, placed: Placed, time_ms: u64) void {
         const reading = switch (follower.state) {
             .reading => |*reading| reading,
-            // The log began anew: the rest of this read does not matter.
+            // The log began anew, so the rest of this read does not matter.
             else => return,
         };
         const log = follower.log;
         if (reading.start == .beginning and !reading.anchored) {
             reading.anchored = true;
-            // The check of the entry before is not known: the oldest entry is the mark, but for the first.
+            // The check before the oldest entry is not known unless it is the first one, so the log begins
+            // behind it.
             if (placed.mark.offset > 1) return log.restart(placed.epoch, placed.mark);
             log.restart(placed.epoch, .origin);
         }
         reading.anchored = true;
-        // Redis has trimmed the entries between, or the log has entries that differ.
+        // Redis has trimmed entries in between, or the log has other entries.
         if (follower.place(placed, time_ms) == .missed) follower.reload(reading.head.?);
     }
 
-    /// A read is complete.
+    /// Ends a read. `full`: there may be further entries behind it.
     pub fn end(follower: *Follower, full: bool) void {
         const reading = switch (follower.state) {
             .reading => |reading| reading,
@@ -204,7 +205,7 @@ pub const Follower = struct {
         };
         const log = follower.log;
         const at = reading.head.?;
-        // Entries are gone, and only their places are known.
+        // Redis has dropped entries, and only the newest position is known.
         if (!full and log.tip.offset < at.mark.offset) log.restart(at.epoch, at.mark);
         const more = full or reading.heard > log.tip.offset or reading.channel != .kept;
         if (more) follower.readOn(.tip) else follower.state = .live;

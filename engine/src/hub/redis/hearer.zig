@@ -1,5 +1,5 @@
-//! Hears what is published to Redis. Subscriptions end with the connection: the owner subscribes again when
-//! the next one is ready, and reads what it has missed. Does not know: sockets, histories.
+//! The connection on which messages of Redis are heard. Its subscriptions end with it: the owner subscribes
+//! again on the next connection, and reads what was missed. Does not know: sockets, histories.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
@@ -12,34 +12,34 @@ const Moment = link_file.Moment;
 const Why = link_file.Why;
 const Allocator = std.mem.Allocator;
 
-/// An observation. Values are borrowed until the next call.
+/// An event. Its values are valid until the next call.
 pub const Event = union(enum) {
     need_more,
-    /// The owner is to open a socket, and calls `link.connected` or `lost` then.
+    /// The owner must open a socket, and then call `link.connected` or `lost`.
     connect,
-    /// The connection has logged in: the owner is to subscribe.
+    /// The connection has logged in, so the owner must subscribe.
     ready,
-    /// The owner is to close the socket.
+    /// The owner must close the socket.
     lost: Why,
-    /// The subscription is in force: the feed's messages come from here on.
+    /// The subscription is in force: the feed's messages come from now on.
     subscribed: keys.Fed,
     entry: struct { topic: []const u8, placed: Placed },
-    /// Of a feed other than `entries`.
+    /// A message of a feed other than `entries`.
     message: struct { fed: keys.Fed, bytes: []const u8 },
-    /// A program that is no hub has published to the channel of a topic's entries.
+    /// Another program has published to the channel of a topic's entries.
     foreign: []const u8,
 };
 
 /// The result of `receive`.
 pub const Step = struct { consumed: usize, event: Event };
 
-/// A connection that subscribes to topics.
+/// A connection that subscribes to feeds.
 pub const Hearer = struct {
     gpa: Allocator,
     config: *const Config,
     prefix: []const u8,
     link: Link,
-    /// PINGs without an answer.
+    /// The number of PINGs without an answer.
     pings: u32 = 0,
 
     pub fn init(
@@ -56,13 +56,13 @@ pub const Hearer = struct {
         hearer.* = undefined;
     }
 
-    /// Asks for a feed's messages. `error.Full`: commands wait for the socket; ask again when it has taken
-    /// them.
+    /// Subscribes to a feed. `error.Full`: too many commands wait for the socket; the owner tries again
+    /// later.
     pub fn subscribe(hearer: *Hearer, fed: keys.Fed) error{ OutOfMemory, Full }!void {
         return hearer.command("SUBSCRIBE", fed);
     }
 
-    /// The feed's messages do not matter any more.
+    /// Ends the subscription to a feed.
     pub fn unsubscribe(hearer: *Hearer, fed: keys.Fed) error{ OutOfMemory, Full }!void {
         return hearer.command("UNSUBSCRIBE", fed);
     }
@@ -75,7 +75,7 @@ pub const Hearer = struct {
         return hearer.link.write(&.{ verb, keys.writeFeed(memory, hearer.prefix, fed.feed, fed.name) });
     }
 
-    /// Does what the time has come for; `need_more`: nothing.
+    /// Acts on the present time; `need_more`: nothing was due.
     pub fn tick(hearer: *Hearer, moment: Moment) Event {
         switch (hearer.link.tick(moment)) {
             .nothing => return .need_more,
@@ -91,12 +91,12 @@ pub const Hearer = struct {
         }
     }
 
-    /// When `tick` has something to do next.
+    /// The time at which `tick` is due next, in milliseconds.
     pub fn deadline(hearer: *const Hearer) u64 {
         return hearer.link.deadline();
     }
 
-    /// The socket is gone, or the owner closes it.
+    /// Notes that the socket is gone, or that the owner closes it.
     pub fn lost(hearer: *Hearer, moment: Moment) void {
         hearer.link.lost(moment);
         hearer.pings = 0;
@@ -107,7 +107,7 @@ pub const Hearer = struct {
         return .{ .lost = why };
     }
 
-    /// Reads what the socket has brought, up to one event.
+    /// Parses received bytes, up to one event.
     pub fn receive(hearer: *Hearer, bytes: []const u8, moment: Moment) Step {
         var consumed: usize = 0;
         while (true) {
@@ -133,7 +133,7 @@ pub const Hearer = struct {
                 hearer.pings -= 1;
                 return null;
             },
-            .element, .elements_end => unreachable, // no answer is split
+            .element, .elements_end => unreachable, // answers come as a whole here
         }
     }
 
@@ -141,7 +141,7 @@ pub const Hearer = struct {
         const word = value.item(0).?;
         const Word = enum { message, subscribe, unsubscribe };
         const kind = std.meta.stringToEnum(Word, word.bytes() orelse return error.Malformed) orelse {
-            // Servers may push more than what this program knows.
+            // Servers may push messages that this program does not know.
             return null;
         };
         if (value.count() != 3) return error.Malformed;

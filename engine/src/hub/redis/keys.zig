@@ -1,21 +1,20 @@
-//! Names of keys and channels of Redis, and entries as they are kept and told there. Does not know:
-//! connections.
+//! Names of keys and channels in Redis, and the forms of entries there. Does not know: connections.
 const std = @import("std");
 const assert = std.debug.assert;
 const position = @import("../position.zig");
 const Placed = @import("../log.zig").Placed;
 const Tree = @import("../tree.zig").Tree;
 
-/// The kinds of keys, and the channel.
+/// The kinds of keys, and the channel, of a topic.
 pub const Kind = enum { stream, head, done, channel };
 
-/// The kinds of channels.
+/// The kinds of messages that hubs get over channels.
 pub const Feed = enum {
-    /// Entries of a topic with history, which the script publishes.
+    /// Entries of a topic with history, which script.lua publishes.
     entries,
     /// Messages for all channels that have subscribed to a topic of channels.
     group,
-    /// Frames for one node, wherever it is.
+    /// Frames for one node at any hub.
     node,
 
     fn ending(feed: Feed) []const u8 {
@@ -27,16 +26,16 @@ pub const Feed = enum {
     }
 };
 
-/// Writes the name of a channel into `out`, which has `room`.
+/// Writes the name of a feed's channel to `out`, which must have `room` bytes.
 pub fn writeFeed(out: []u8, prefix: []const u8, feed: Feed, name: []const u8) []const u8 {
     return std.fmt.bufPrint(out, "{s}{{{s}}}{s}", .{ prefix, name, feed.ending() }) catch
-        unreachable; // `room` has counted
+        unreachable; // `room` has counted the bytes
 }
 
-/// A channel of ours, by its name.
+/// A feed, by the name of its Redis channel.
 pub const Fed = struct { feed: Feed, name: []const u8 };
 
-/// Null: the channel is none of ours.
+/// The feed of a channel; null: the channel is not one of this program.
 pub fn feedOf(prefix: []const u8, channel: []const u8) ?Fed {
     if (!std.mem.startsWith(u8, channel, prefix)) return null;
     const rest = channel[prefix.len..];
@@ -48,21 +47,22 @@ pub fn feedOf(prefix: []const u8, channel: []const u8) ?Fed {
     return null;
 }
 
-/// Writes the name of a topic's key. The topic stands in braces, so that a cluster keeps its keys together.
+/// Writes the name of a topic's key. The topic is in braces, so that a cluster keeps the topic's keys in one
+/// slot.
 pub fn write(out: []u8, prefix: []const u8, kind: Kind, topic: []const u8, hub: u48) []const u8 {
     var writer: std.Io.Writer = .fixed(out);
-    print(&writer, prefix, kind, topic, hub) catch unreachable; // `room` has counted
+    print(&writer, prefix, kind, topic, hub) catch unreachable; // `room` has counted the bytes
     return writer.buffered();
 }
 
-/// Writes the name of the key that has the topics of a share (room.lua). `out` has `room` for the name of any
-/// of these.
+/// Writes the name of the key with a share's topics (room.lua). `out` must have `room` bytes for one of these
+/// topics.
 pub fn writeRoom(out: []u8, prefix: []const u8, share: []const u8) []const u8 {
     return std.fmt.bufPrint(out, "{s}{{{s}}}room", .{ prefix, share }) catch
-        unreachable; // topics have longer names
+        unreachable; // names of topics are longer
 }
 
-/// Bytes that suffice for each kind.
+/// The bytes that the longest name of a topic's keys and channels takes.
 pub fn room(prefix: []const u8, topic: []const u8) usize {
     return prefix.len + topic.len + "{}channel:".len + 12;
 }
@@ -78,7 +78,7 @@ fn print(
     if (kind == .done) try writer.print(":{x:0>12}", .{hub});
 }
 
-/// Reads an entry as the script tells it: epoch, offset, check, hub, sequence and bytes.
+/// Reads an entry from a message of script.lua: epoch, offset, check, hub, sequence and bytes.
 pub fn parseMessage(text: []const u8) error{Malformed}!Placed {
     var rest = text;
     const epoch = try position.parseHex(try word(&rest));
@@ -107,7 +107,7 @@ fn number(text: []const u8) error{Malformed}!u64 {
     return std.fmt.parseInt(u64, text, 10) catch error.Malformed;
 }
 
-/// Reads an entry of the stream: its id, and its fields as the script has written them.
+/// Reads an entry of the stream: its id, and the fields that script.lua has written.
 pub fn parseEntry(view: Tree.View, epoch: position.Epoch) error{Malformed}!Placed {
     if (view.count() != 2) return error.Malformed;
     const id = (view.item(0).?.bytes()) orelse return error.Malformed;

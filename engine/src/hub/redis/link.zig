@@ -1,5 +1,5 @@
-//! One connection to Redis: it connects, logs in, notices that the other end is silent, and begins anew
-//! later. Its owner has the socket. Does not know: what is asked, but for the greeting and PING.
+//! One connection to Redis: it connects, logs in, notices a silent server, and connects again later. Its
+//! owner has the socket. Does not know: commands, except the greeting and PING.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
@@ -11,15 +11,15 @@ const Allocator = std.mem.Allocator;
 
 /// The time, and a random number.
 pub const Moment = struct {
-    /// Milliseconds of a clock that never goes back.
+    /// Milliseconds of a monotonic clock.
     now_ms: u64,
-    /// Milliseconds since 1970, by which all machines tell the age of entries.
+    /// Milliseconds since 1970, by which all machines compute the age of entries.
     wall_ms: u64,
-    /// A number that differs at each call and that nobody can guess.
+    /// An unpredictable number, which differs in each call.
     random: u64,
 };
 
-/// How to log in. Borrowed as long as the link lives.
+/// The login. Its slices must be valid as long as the link.
 pub const Account = struct {
     user: ?[]const u8 = null,
     password: ?[]const u8 = null,
@@ -28,23 +28,23 @@ pub const Account = struct {
     name: []const u8 = "peregrine",
 };
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 pub const Why = union(enum) {
-    /// The socket was refused, or closed by the other end.
+    /// The connection was refused, or closed by the server.
     closed,
     /// The server did not accept, answer or log in within its time.
     silent,
-    /// The answer was not RESP, or none to the command.
+    /// The answer was not RESP, or does not fit the command.
     nonsense,
-    /// The answer is longer than what the hub asks for.
+    /// The answer is longer than any that the hub asks for.
     too_long,
-    /// The server has said why.
+    /// The server has named the reason.
     refused: Failure,
     /// The owner wants another connection.
     wanted,
 };
 
-/// A connection, and the attempts to have one.
+/// A connection, and the attempts to connect.
 pub const Link = struct {
     gpa: Allocator,
     config: *const Config,
@@ -54,30 +54,30 @@ pub const Link = struct {
     attempts: u8 = 0,
     parser: resp.Parser,
     tree: Tree,
-    /// The elements of the current answer come one by one.
+    /// The elements of the present answer are events of their own.
     within: bool = false,
     output: std.ArrayList(u8) = .empty,
-    /// Bytes of `output` that the socket has taken.
+    /// Bytes at the front of `output` that the socket has taken.
     taken: usize = 0,
 
     pub const State = union(enum) {
         /// The next attempt to connect begins at this time.
         waiting: u64,
-        /// The owner connects, until this time.
+        /// The owner connects; the attempt ends at this time.
         connecting: u64,
         greeting: struct { deadline_ms: u64, answers: u8 },
         ready: struct {
             heard_ms: u64,
             since_ms: u64,
-            /// A PING was sent: something has to come until this time.
+            /// A PING was sent, and bytes must come before this time.
             deadline_ms: ?u64 = null,
         },
     };
 
-    /// Values that fit: of an answer, or of each element where they come one by one. HELLO has a few for each
-    /// module.
+    /// The most values of an answer, or of an element where elements are events. The answer to HELLO has a
+    /// few for each module.
     const nodes_max = 1024;
-    /// The most bytes of an answer besides the message in it.
+    /// The most bytes of an answer beside the message in it.
     const text_overhead = 8192;
 
     pub fn init(gpa: Allocator, config: *const Config, account: Account) Allocator.Error!Link {
@@ -109,18 +109,18 @@ pub const Link = struct {
         return link.state == .ready;
     }
 
-    /// The next step of the link's owner.
+    /// The action that `tick` demands of the link's owner.
     pub const Wish = union(enum) {
         nothing,
-        /// Open a socket; then `connected` or `lost`.
+        /// Open a socket, then call `connected` or `lost`.
         connect,
-        /// Close the socket: the link has given it up.
+        /// Close the socket: the link has given the connection up.
         close: Why,
-        /// A PING was written: its answer is the owner's.
+        /// Expect the answer to a PING, which was written.
         pinged,
     };
 
-    /// Does what the time has come for.
+    /// Acts on the present time.
     pub fn tick(link: *Link, moment: Moment) Wish {
         defer link.invariants();
         switch (link.state) {
@@ -146,7 +146,7 @@ pub const Link = struct {
         return .nothing;
     }
 
-    /// When `tick` has something to do next.
+    /// The time at which `tick` is due next, in milliseconds.
     pub fn deadline(link: *const Link) u64 {
         return switch (link.state) {
             .waiting, .connecting => |at| at,
@@ -160,12 +160,12 @@ pub const Link = struct {
         return .{ .close = why };
     }
 
-    /// The socket is connected.
+    /// Notes that the socket is connected, and writes the greeting.
     pub fn connected(link: *Link, moment: Moment) error{OutOfMemory}!void {
         assert(link.state == .connecting);
         const account = link.account;
         link.parser = .init(.of(link.config));
-        // Answers in RESP2 are valid RESP3, too.
+        // Answers in RESP2 are valid RESP3.
         link.parser.dialect = .resp3;
         link.tree.clear();
         var arguments: [7][]const u8 = .{ "HELLO", "3", "", "", "", "", "" };
@@ -186,16 +186,17 @@ pub const Link = struct {
         try link.write(&.{ "SELECT", number });
     }
 
-    /// The socket is gone, or the owner closes it: the next attempt comes after a while.
+    /// Notes that the socket is gone, or that the owner closes it. The next attempt comes after a pause.
     pub fn lost(link: *Link, moment: Moment) void {
-        // A server that refuses the first commands is not asked more often than one that refuses to talk.
+        // A server that refuses the first commands is not contacted more often than one that refuses the
+        // login.
         const has_lasted = switch (link.state) {
             .ready => |ready| moment.now_ms -| ready.since_ms >= link.longestPause(),
             .waiting, .connecting, .greeting => false,
         };
         if (has_lasted) link.attempts = 0;
         const pause = link.longestPause();
-        // Half of the pause is drawn, so that machines do not come back at the same time.
+        // Half of the pause is random, so that machines do not come back at the same time.
         const until = moment.now_ms + pause / 2 + moment.random % (pause / 2 + 1);
         link.attempts +|= 1;
         link.state = .{ .waiting = until };
@@ -210,17 +211,17 @@ pub const Link = struct {
         return @min(link.config.redis_retry_ms_max, link.config.redis_retry_ms << shift);
     }
 
-    /// Bytes for the socket. Valid until the link is used otherwise.
+    /// Bytes for the socket, valid until the link changes.
     pub fn pending(link: *const Link) []const u8 {
         return link.output.items[link.taken..];
     }
 
-    /// The socket has taken the first `count` bytes of the output.
+    /// Notes that the socket has taken `count` bytes of the output.
     pub fn written(link: *Link, count: usize) void {
         outgoing.noteSent(link.gpa, &link.output, &link.taken, count);
     }
 
-    /// Queues a command.
+    /// Writes a command to the output.
     pub fn write(link: *Link, arguments: []const []const u8) error{OutOfMemory}!void {
         assert(link.state == .greeting or link.state == .ready);
         const size = resp.commandSize(arguments);
@@ -228,30 +229,30 @@ pub const Link = struct {
         _ = resp.writeCommand(arguments, link.output.addManyAsSliceAssumeCapacity(size));
     }
 
-    /// Whether another command may be queued now.
+    /// Whether the output has room for another command.
     pub fn hasRoom(link: *const Link) bool {
         return link.pending().len < link.config.redis_output_bytes_max;
     }
 
-    /// An observation. Values are borrowed until the next call.
+    /// An event. Its values are valid until the next call.
     pub const Event = union(enum) {
         need_more,
-        /// Logged in.
+        /// The connection has logged in.
         ready,
         answer: Tree.View,
-        /// An element of an answer whose elements come one by one.
+        /// An element of an answer whose elements are events of their own.
         element: Tree.View,
-        /// All elements of the answer have come.
+        /// The answer has no further elements.
         elements_end,
         pushed: Tree.View,
-        /// The link has given the connection up: close the socket.
+        /// The link has given the connection up, and the owner must close the socket.
         lost: Why,
     };
 
     pub const Step = struct { consumed: usize, event: Event };
 
-    /// Reads what the socket has brought, up to one event. `split`: if an array comes next, its elements come
-    /// one by one.
+    /// Parses received bytes, up to one event. `split`: the elements of an array that comes next are events
+    /// of their own.
     pub fn receive(link: *Link, bytes: []const u8, moment: Moment, split: bool) Step {
         assert(link.state == .greeting or link.state == .ready);
         var consumed: usize = 0;
@@ -269,7 +270,7 @@ pub const Link = struct {
 
     fn take(link: *Link, event: resp.Event, moment: Moment, split: bool) ?Event {
         if (event == .need_more) return .need_more;
-        // The value of the call before was borrowed until now.
+        // The value of the last event was valid until now.
         if (link.tree.isComplete()) link.tree.clear();
         const is_first = link.tree.isEmpty();
         switch (event) {

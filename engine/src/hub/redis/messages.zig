@@ -1,12 +1,12 @@
-//! Messages to channels of Redis, each sent once at most: a message whose answer is lost is not sent again.
-//! Does not know: the connection.
+//! Messages to channels of Redis, each of which is sent at most once, also if its answer is lost. Does not
+//! know: the connection.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
 const Failure = @import("failure.zig").Failure;
 const Allocator = std.mem.Allocator;
 
-/// How a message ended.
+/// The end of a message.
 pub const Outcome = union(enum) {
     /// Redis has given the message to this number of hubs.
     heard: u64,
@@ -22,7 +22,7 @@ pub const Outcome = union(enum) {
 pub const Message = struct {
     token: u64,
     deadline_ms: u64,
-    /// The name of the channel, and the bytes.
+    /// The name of the channel, followed by the content.
     memory: []u8,
     name_len: u32,
 
@@ -38,7 +38,7 @@ pub const Message = struct {
 pub const Messages = struct {
     waiting: std.Deque(Message) = .empty,
     waiting_bytes: u64 = 0,
-    /// Tokens of messages without an answer, in their order.
+    /// Tokens of messages that were sent and not answered, in order.
     sent: std.Deque(u64) = .empty,
     /// Tokens of messages whose connection was lost.
     lost: std.Deque(u64) = .empty,
@@ -51,7 +51,7 @@ pub const Messages = struct {
         messages.* = undefined;
     }
 
-    /// A message whose channel and bytes are to be written into its memory.
+    /// Adds a message. The caller writes the name and the content into its memory.
     pub fn add(
         messages: *Messages,
         gpa: Allocator,
@@ -89,12 +89,12 @@ pub const Messages = struct {
         return first.token;
     }
 
-    /// The token of the message that an answer is for.
+    /// Takes the token of the message that the present answer is for.
     pub fn answered(messages: *Messages) u64 {
         return messages.sent.popFront().?;
     }
 
-    /// Notes that the connection is lost: the end of messages without an answer is unknown.
+    /// Notes that the connection is lost, so that the fate of unanswered messages is unknown.
     pub fn disconnected(messages: *Messages) void {
         while (messages.sent.popFront()) |token| messages.lost.pushBackAssumeCapacity(token);
     }
@@ -107,7 +107,7 @@ pub const Messages = struct {
         return .{ .token = messages.drop(gpa), .outcome = .unavailable };
     }
 
-    /// The time at which `ended` has a message next; null: none waits.
+    /// The time at which `ended` has a message next, in milliseconds; null: no message waits.
     pub fn deadline(messages: *const Messages) ?u64 {
         if (messages.lost.len > 0) return 0;
         return if (messages.waiting.front()) |first| first.deadline_ms else null;

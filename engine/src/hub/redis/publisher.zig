@@ -1,6 +1,6 @@
-//! Publishes to Redis, each publication once, and reads history. A publication whose answer was lost is sent
-//! again on the next connection: the script knows it by its number. Messages without a history
-//! (messages.zig) go by the same connection. Does not know: sockets, who publishes.
+//! The connection on which entries are published, each once, and histories are read. A publication whose
+//! answer was lost is sent again on the next connection, where script.lua recognises its number. Messages
+//! without a history (messages.zig) use this connection, too. Does not know: sockets, and who publishes.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
@@ -19,7 +19,7 @@ const Messages = messages_file.Messages;
 const Allocator = std.mem.Allocator;
 
 const room_script = @embedFile("room.lua");
-/// The script, and its name in EVALSHA.
+/// The script that publishes, and its digest for EVALSHA.
 pub const script = room_script ++ @embedFile("script.lua");
 const script_name = name: {
     @setEvalBranchQuota(4_000_000);
@@ -27,44 +27,44 @@ const script_name = name: {
     std.crypto.hash.Sha1.hash(script, &digest, .{});
     break :name std.fmt.bytesToHex(digest, .lower);
 };
-/// Begins a read of a topic whose share has a prefix.
+/// The script that begins a read of a topic whose share has a prefix.
 const read_script = room_script ++ @embedFile("read.lua");
 
-/// The names of a hub and of its part of Redis.
+/// The name of a hub, and the prefix of its keys in Redis.
 pub const Identity = struct {
-    /// Drawn anew whenever a hub starts: its publications are numbered from 1.
+    /// A random number that is drawn whenever a hub starts, because its publications are numbered from 1.
     hub: u48,
     prefix: []const u8,
 };
 
 /// The end of a publication.
 pub const Outcome = union(enum) {
-    /// The entry has this place in the topic.
+    /// The entry has this position in the topic.
     published: Position,
     /// Redis has refused the entry.
     refused: Failure,
-    /// The entry did not reach Redis within its time.
+    /// The entry did not reach Redis in time.
     unavailable,
-    /// The entry may have reached Redis, whose answer did not come within its time.
+    /// The entry may have reached Redis, whose answer did not come in time.
     unknown,
 };
 
-/// An observation. Values are borrowed until the next call.
+/// An event. Its values are valid until the next call.
 pub const Event = union(enum) {
     need_more,
-    /// Open a socket; then `link.connected` or `lost`.
+    /// The owner must open a socket, then call `link.connected` or `lost`.
     connect,
-    /// Logged in.
+    /// The connection has logged in.
     ready,
-    /// Close the socket. A read is over, too.
+    /// The owner must close the socket. A read has ended with the connection.
     lost: Why,
     done: struct { token: u64, outcome: Outcome },
-    /// A message without a history has its end.
+    /// A message without a history has ended.
     said: struct { token: u64, outcome: messages_file.Outcome },
-    /// The topic's newest place, which a read finds first.
+    /// The topic's newest position, the first event of a read.
     head: Position,
     entry: Placed,
-    /// A read is complete. `full`: there may be more behind its last entry.
+    /// A read is complete. `full`: there may be further entries behind its last one.
     read: struct { full: bool },
     /// Redis has refused the read.
     read_refused: Failure,
@@ -75,18 +75,18 @@ pub const Step = struct { consumed: usize, event: Event };
 
 const Publication = struct {
     sequence: u64,
-    /// The epoch of its topic if that has none yet.
+    /// The epoch for the topic if it has none yet.
     epoch: position.Epoch,
-    /// When it was published, by the clock that the history's age is told by.
+    /// The time of the publication in milliseconds since 1970, from which the entry's age is computed.
     time_ms: u64,
     /// The owner's name for the publication.
     token: u64,
     deadline_ms: u64,
-    /// Redis may have seen the publication.
+    /// Redis may have got the publication.
     tried: bool = false,
-    /// The prefix of the share that pays for the topic; empty: it has as much room as Redis. Borrowed.
+    /// The prefix of the share for which the topic counts; empty: the topic has no limit. Borrowed.
     prefix: []const u8,
-    /// Topic and bytes.
+    /// The topic's name, followed by the content.
     memory: []u8,
     topic_len: u32,
 
@@ -99,41 +99,41 @@ const Publication = struct {
     }
 };
 
-/// A command whose answer has to come next.
+/// A command that waits for its answer.
 const Asked = union(enum) {
     ping,
     /// The publication with this number.
     publication: u64,
-    /// The first message without an answer.
+    /// The oldest unanswered message.
     message,
-    /// Draws a topic's epoch if it has none.
+    /// The command that sets a topic's epoch if it has none.
     epoch,
-    /// A topic is remembered for some time more.
+    /// The command that makes Redis remember a topic for longer.
     expiry,
     head,
     entries,
 };
 
-/// A read of history. Its topic is kept as long as it goes on.
+/// A read of history, with a copy of its topic's name.
 const Read = struct {
     topic: []u8,
-    /// As of a publication.
+    /// The prefix of the share for which the topic counts; empty: none.
     prefix: []const u8,
     from: u64,
-    /// The drawn epoch of a topic that has none.
+    /// The epoch for a topic that has none.
     epoch: position.Epoch,
     state: union(enum) {
-        /// The next question is sent at this time.
+        /// The commands are sent at this time.
         waiting: u64,
         asked,
-        /// The topic's epoch is known; this many entries have come.
+        /// The topic's epoch is known, and `count` entries have come.
         entries: struct {
             epoch: position.Epoch,
             count: u32 = 0,
-            /// Entries among them that no hub has written.
+            /// The number of entries among them that no hub has written.
             foreign: u32 = 0,
         },
-        /// Redis has refused a command of the transaction; answers to the others are passed over.
+        /// Redis has refused a command of the read. Answers to the other commands are ignored.
         refused: Failure,
     },
 };
@@ -144,22 +144,22 @@ pub const Publisher = struct {
     config: *const Config,
     identity: Identity,
     link: Link,
-    /// Publications without an end, in the order of their numbers.
+    /// Publications that have not ended, by number.
     waiting: std.Deque(Publication) = .empty,
     waiting_bytes: u64 = 0,
-    /// The number of publications, from the first, that are on their way on this connection.
+    /// The number of publications, from the first on, that were sent on this connection.
     sent: usize = 0,
     next_sequence: u64 = 1,
     messages: Messages = .{},
-    /// Commands without an answer, in their order.
+    /// Commands without an answer, in order.
     asked: std.Deque(Asked) = .empty,
-    /// Whether the server has the script. Until it has, publications go one by one: if a later one could run
-    /// before an earlier one, order would be lost.
+    /// Whether the server has the script. Until it has, publications are sent one by one: if a later one
+    /// could run before an earlier one, their order would be lost.
     script_state: enum { unsure, given, known } = .unsure,
     reading: ?Read = null,
-    /// The next read may begin then.
+    /// The time at which the next read may begin, in milliseconds.
     read_ms: u64 = 0,
-    /// Entries that were read and that no hub has written.
+    /// The number of entries that were read and that no hub has written.
     foreign: u32 = 0,
 
     pub fn init(
@@ -195,8 +195,8 @@ pub const Publisher = struct {
         if (publisher.reading) |current| assert(current.state == .waiting);
     }
 
-    /// Takes a publication over. `prefix`: of the share that pays for the topic, which lasts. `error.Full`:
-    /// too much waits for Redis.
+    /// Takes a publication over. `prefix`: that of the share for which the topic counts; it must stay valid.
+    /// `error.Full`: too many publications wait for Redis.
     pub fn publish(
         publisher: *Publisher,
         topic: []const u8,
@@ -229,7 +229,7 @@ pub const Publisher = struct {
         publisher.pump(moment);
     }
 
-    /// Takes a message over. `error.Full`: too much waits for Redis.
+    /// Takes a message over. `error.Full`: too many messages wait for Redis.
     pub fn say(
         publisher: *Publisher,
         fed: keys.Fed,
@@ -250,12 +250,13 @@ pub const Publisher = struct {
         publisher.pump(moment);
     }
 
-    /// Whether a read goes on.
+    /// Whether a read is under way.
     pub fn isReading(publisher: *const Publisher) bool {
         return publisher.reading != null;
     }
 
-    /// Reads the topic's head and a page of its history, from the entry with this offset on.
+    /// Reads the topic's newest position and a page of its history, beginning with the entry at offset
+    /// `from`.
     pub fn read(
         publisher: *Publisher,
         topic: []const u8,
@@ -274,7 +275,7 @@ pub const Publisher = struct {
         publisher.pump(moment);
     }
 
-    /// Does what the time has come for, up to one event; `need_more`: there is nothing left to do.
+    /// Acts on the present time, up to one event; `need_more`: nothing is due any more.
     pub fn tick(publisher: *Publisher, moment: Moment) Event {
         defer publisher.invariants();
         if (publisher.expired(moment)) |event| return event;
@@ -293,7 +294,7 @@ pub const Publisher = struct {
         return .need_more;
     }
 
-    /// When `tick` has something to do next.
+    /// The time at which `tick` is due next, in milliseconds.
     pub fn deadline(publisher: *const Publisher) u64 {
         var earliest = publisher.link.deadline();
         if (publisher.waiting.front()) |first| earliest = @min(earliest, first.deadline_ms);
@@ -311,11 +312,11 @@ pub const Publisher = struct {
         }
         const first = publisher.waiting.front() orelse return null;
         if (moment.now_ms < first.deadline_ms) return null;
-        // An answer that comes later is passed over.
+        // An answer that comes later is ignored.
         return publisher.end(if (first.tried) .unknown else .unavailable);
     }
 
-    /// The first publication has an end.
+    /// Ends the first publication.
     fn end(publisher: *Publisher, outcome: Outcome) Event {
         const first = publisher.waiting.popFront().?;
         publisher.sent -|= 1;
@@ -324,13 +325,13 @@ pub const Publisher = struct {
         return .{ .done = .{ .token = first.token, .outcome = outcome } };
     }
 
-    /// The socket is gone, or the owner closes it.
+    /// Notes that the socket is gone, or that the owner closes it.
     pub fn lost(publisher: *Publisher, moment: Moment) void {
         publisher.link.lost(moment);
         publisher.forget();
     }
 
-    /// Publications on their way are sent again on the next connection.
+    /// Drops the state of the connection. Unanswered publications are sent again on the next one.
     fn forget(publisher: *Publisher) void {
         while (publisher.asked.popFront()) |_| {}
         publisher.sent = 0;
@@ -350,7 +351,7 @@ pub const Publisher = struct {
         return .{ .lost = why };
     }
 
-    /// Writes commands for what waits, as far as there is room. Where memory does not suffice, they wait.
+    /// Writes commands that wait, as far as there is room. Without memory they wait on.
     fn pump(publisher: *Publisher, moment: Moment) void {
         if (!publisher.link.isReady()) return;
         publisher.pumpRead(moment) catch return;
@@ -389,7 +390,7 @@ pub const Publisher = struct {
             name[@backingInt(keys.Kind.done)],
             numbers.hex(identity.hub),
             numbers.decimal(publication.sequence),
-            // Publications before the first one that waits are not asked for again.
+            // Publications before the first waiting one will not be sent again.
             numbers.decimal(publisher.waiting.front().?.sequence),
             numbers.hex(publication.epoch),
             numbers.decimal(publication.time_ms),
@@ -422,7 +423,7 @@ pub const Publisher = struct {
         }
     }
 
-    /// The latest publication to the topic that is on its way; 0: there is none.
+    /// The number of the latest publication to the topic that was sent and not answered; 0: there is none.
     fn previous(publisher: *const Publisher, topic: []const u8) u64 {
         var index = publisher.sent;
         while (index > 0) {
@@ -457,7 +458,8 @@ pub const Publisher = struct {
         } else try link.write(&.{ "HSETNX", head, "epoch", epoch });
         publisher.asked.pushBackAssumeCapacity(.epoch);
         current.state = .asked;
-        // From here on answers come, and a command that is missing would be waited for.
+        // The answers to the commands so far must be followed by those of the missing ones, so an error ends
+        // the connection.
         errdefer link.state = .{ .ready = .{ .heard_ms = 0, .since_ms = 0, .deadline_ms = 0 } };
         try link.write(&.{ "PEXPIRE", head, idle });
         publisher.asked.pushBackAssumeCapacity(.expiry);
@@ -469,7 +471,7 @@ pub const Publisher = struct {
         publisher.read_ms = moment.now_ms + publisher.config.history_pause_ms;
     }
 
-    /// Reads what the socket has brought, up to one event.
+    /// Parses received bytes, up to one event.
     pub fn receive(publisher: *Publisher, bytes: []const u8, moment: Moment) Step {
         var consumed: usize = 0;
         while (true) {
@@ -491,7 +493,7 @@ pub const Publisher = struct {
                 publisher.forget();
                 return .{ .lost = why };
             },
-            // A publisher subscribes to no channel, so pushed messages are not for it.
+            // A publisher subscribes to no channel, so it ignores pushes.
             .pushed => return null,
             .element => |value| return publisher.takeEntry(value, moment),
             .elements_end => {
@@ -521,7 +523,8 @@ pub const Publisher = struct {
             .message => {
                 const count: ?u64 = if (value.integer()) |heard| std.math.cast(u64, heard) else null;
                 if (failure == null and count == null) {
-                    // The command's token is among the tokens that the connection takes along.
+                    // The message's token is still among those of unanswered messages, and ends with the
+                    // connection.
                     return error.Malformed;
                 }
                 const token = publisher.messages.answered();
@@ -542,7 +545,7 @@ pub const Publisher = struct {
         }
     }
 
-    /// The answer to a publication.
+    /// Handles the answer to a publication.
     fn takePlace(
         publisher: *Publisher,
         sequence: u64,
@@ -606,7 +609,7 @@ pub const Publisher = struct {
             .refused => return null,
             .entries => |*entries| {
                 entries.count += 1;
-                // Another program may write to the stream, whose topics are to work all the same.
+                // Another program may have written to the stream. The topic must work all the same.
                 const placed = keys.parseEntry(value, entries.epoch) catch {
                     entries.foreign += 1;
                     publisher.foreign +%= 1;
@@ -618,8 +621,8 @@ pub const Publisher = struct {
         }
     }
 
-    /// Whether there may be more behind a page. The next page begins with the last entry of this one: a page
-    /// without a further one would be read for ever.
+    /// Whether there may be entries behind a page. The next page begins with the last entry of this one, so a
+    /// page without a second entry of ours would be read for ever.
     fn isFull(publisher: *const Publisher, count: u32, foreign: u32) bool {
         if (count < publisher.config.history_page) return false;
         return foreign == 0 or count - foreign > 1;
@@ -631,17 +634,17 @@ pub const Publisher = struct {
         return switch (state) {
             .refused => |kind| .{ .read_refused = kind },
             .entries => |entries| .{ .read = .{ .full = publisher.isFull(entries.count, entries.foreign) } },
-            .waiting, .asked => unreachable, // the head has come
+            .waiting, .asked => unreachable, // the head came first
         };
     }
 };
 
-/// The script's answer.
+/// The answer of script.lua.
 const Place = union(enum) {
     there: Position,
-    /// The publication was passed over: its hub has given it up.
+    /// Redis has ignored the publication, because its hub had given it up.
     late,
-    /// Redis has passed over the entry, because the one before it is missing.
+    /// Redis has ignored the entry, because the entry before it is missing.
     early,
 };
 
@@ -655,7 +658,7 @@ fn readPlace(value: Tree.View) error{Malformed}!Place {
     return .{ .there = try .parse(value.item(1).?.bytes() orelse return error.Malformed) };
 }
 
-/// Room for the numbers of a command as text.
+/// Memory for the numbers of a command as text.
 const Numbers = struct {
     memory: [11 * 20]u8 = undefined,
     len: usize = 0,

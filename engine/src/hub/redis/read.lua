@@ -1,4 +1,4 @@
--- Draws a topic's epoch if it has none, and remembers it for some time more. KEYS: the topic's head.
+-- Sets a topic's epoch if it has none, and keeps the topic for another `idle` ms. KEYS: the topic's head.
 local epoch, idle, most, room = unpack(ARGV)
 redis.call('HSETNX', KEYS[1], 'epoch', epoch)
 redis.call('PEXPIRE', KEYS[1], idle)

@@ -1,5 +1,5 @@
 //! A hub's side of Redis: two connections, the feeds that the hub wants, and requests of nodes that wait for
-//! an answer from there. Does not know: sockets, and what lies in a frame.
+//! answers of Redis. Does not know: sockets, and the content of frames.
 const std = @import("std");
 const assert = std.debug.assert;
 const Config = @import("../config.zig").Config;
@@ -26,42 +26,42 @@ const Allocator = std.mem.Allocator;
 
 pub const Outcome = publisher_file.Outcome;
 
-/// The connections.
+/// The two connections.
 pub const Line = enum { publisher, hearer };
 
-/// A node that has asked for something, and the number of its request; 0: no answer is wanted.
+/// A node, and the number of its request; 0: it wants no answer.
 pub const Asker = struct { node: u64, number: u32 };
 
 /// The party that answers a node's request.
 pub const Answerer = enum {
-    /// The hub, when Redis has the message.
+    /// The hub, when Redis has got the message.
     hub,
     /// The node that gets the message.
     node,
-    /// All hubs that hear the message.
+    /// All hubs that get the message.
     hubs,
 };
 
-/// A step of the owner of the sockets, or of the hub.
+/// An event for the owner of the sockets, or for the hub.
 pub const Event = union(enum) {
     nothing,
-    /// Open a socket for the line, then `connected` or `lost`.
+    /// The owner must open a socket for the line, then call `connected` or `lost`.
     connect,
-    /// Close the line's socket.
+    /// The owner must close the line's socket.
     close,
-    /// A publication of a node's has its end.
+    /// A publication of a node has ended.
     published: struct { asker: Asker, topic: []const u8, len: usize, outcome: publisher_file.Outcome },
-    /// A message of a node's has its end.
+    /// A message of a node has ended.
     said: struct { asker: Asker, by: Answerer, outcome: messages_file.Outcome },
-    /// A feed of a hub's own is heard, or one more of all that are wanted.
+    /// Redis has confirmed the subscription to a feed.
     subscribed: Fed,
-    /// A message of a feed. Borrowed until the next call.
+    /// A message of a feed, valid until the next call.
     message: struct { fed: Fed, bytes: []const u8 },
-    /// The log of this topic may have changed; null: that of any.
+    /// The log of this topic may have changed; null: any log may.
     moved: ?[]const u8,
 };
 
-/// Why Redis is not there.
+/// The reason why Redis is not connected.
 pub const Trouble = union(enum) {
     none,
     /// The connection was refused, or ended.
@@ -69,22 +69,22 @@ pub const Trouble = union(enum) {
     silent,
     nonsense,
     refused: Failure,
-    /// The server's name has no address.
+    /// The server's host name has no address.
     no_address,
     insecure: Insecure,
 };
 
-/// Why there is no connection within TLS.
+/// Reasons why there is no TLS connection.
 pub const Insecure = enum {
     other_name,
     dates,
     unknown_authority,
-    /// The server speaks no TLS, or refuses ours.
+    /// The server does not speak TLS, or refuses our side.
     no_agreement,
-    /// The files of the address cannot be read, or are none for TLS.
+    /// The files that the URL names cannot be read, or do not suit TLS.
     no_files,
 
-    /// For the operator.
+    /// The reason in words for the operator.
     pub fn text(why: Insecure) [*:0]const u8 {
         return switch (why) {
             .other_name => "its certificate is for another name",
@@ -96,11 +96,11 @@ pub const Insecure = enum {
     }
 };
 
-/// A request without an answer.
+/// An unanswered request.
 const Request = struct {
     asker: Asker,
     share: Shares.Index,
-    /// The bytes that are published.
+    /// The length of the published content in bytes.
     len: usize,
     what: union(enum) {
         /// The topic of an entry.
@@ -116,11 +116,11 @@ const Request = struct {
 pub const Redis = struct {
     gpa: Allocator,
     config: Config,
-    /// The text of the address and its parts.
+    /// Memory for the parts of the URL.
     memory: []u8,
     url: Url,
     random: std.Random.DefaultPrng,
-    /// Names this hub.
+    /// This hub's name.
     hub: u48,
     publisher: Publisher,
     hearer: Hearer,
@@ -132,14 +132,14 @@ pub const Redis = struct {
     wall_ms: u64 = 0,
     /// The latest trouble of a line that is not ready.
     troubles: std.EnumArray(Line, Trouble) = .initFill(.none),
-    /// The topic of the publication that was told last.
+    /// The topic of the last `published` event.
     told: ?[]const u8 = null,
     counts: Counts = .{},
 
-    /// Milliseconds until the next read when Redis has refused one.
+    /// The pause in milliseconds after a read that Redis has refused.
     const refused_read_pause_ms = 1000;
 
-    /// Counts of events since the start.
+    /// Counts of events since the hub's start.
     pub const Counts = struct {
         /// Connections that were ready and ended.
         lost: u64 = 0,
@@ -149,7 +149,8 @@ pub const Redis = struct {
 
     pub const Error = Url.ParseError || Allocator.Error;
 
-    /// `text`: the address. `seed`: drawn at random, so that no other hub has this one's name.
+    /// Creates the hub's side of the Redis at the URL `text`. `seed` must be random, so that hubs have
+    /// different names.
     pub fn create(gpa: Allocator, text: []const u8, seed: u64, config: Config) Error!*Redis {
         const redis = try gpa.create(Redis);
         errdefer gpa.destroy(redis);
@@ -168,7 +169,7 @@ pub const Redis = struct {
             .hearer = undefined,
             .subscriptions = .init(gpa),
         };
-        // A message may be a frame of channels, with names of those that do not get it.
+        // A message may be a frame of channels, with names of channels that do not get it.
         redis.config.message_bytes_max += limits.exclude_bytes_max;
         redis.hub = redis.random.random().int(u48);
         const account: link_file.Account = .{
@@ -207,7 +208,7 @@ pub const Redis = struct {
         };
     }
 
-    /// The time, before all that is done at it.
+    /// Sets the time. Must be called before other functions at that time.
     pub fn setTime(redis: *Redis, now_ms: u64, wall_ms: u64) void {
         redis.now_ms = @max(now_ms, redis.now_ms);
         redis.wall_ms = wall_ms;
@@ -217,7 +218,7 @@ pub const Redis = struct {
         return redis.publisher.link.isReady() and redis.hearer.link.isReady();
     }
 
-    /// For the operator, why Redis is not there; null: it is.
+    /// The reason why Redis is not available, in words for the operator; null: it is available.
     pub fn troubleText(redis: *const Redis) ?[*:0]const u8 {
         if (redis.isReady()) return redis.refusalText();
         const line: Line = if (redis.linkOf(.publisher).isReady()) .hearer else .publisher;
@@ -232,7 +233,7 @@ pub const Redis = struct {
         };
     }
 
-    /// A server that has refused to tell a feed refuses it on the next connection, too, after a while.
+    /// The reason why a server refuses subscriptions, also while it is connected again.
     fn refusalText(redis: *const Redis) ?[*:0]const u8 {
         if (redis.subscriptions.pending == 0) return null;
         return switch (redis.troubles.get(.hearer)) {
@@ -252,8 +253,8 @@ pub const Redis = struct {
 
     const EnterError = error{ OutOfMemory, Full, TooMany };
 
-    /// `TooMany`: the node, or its share, has `most` requests under way. An answer of this hub to another
-    /// hub's question belongs to no node, and is not limited: the question was counted here.
+    /// Counts a request. `TooMany`: the node or its share has its limit of requests under way. Answers of
+    /// this hub to another hub belong to no node, and have no limit, because the questions were counted here.
     fn enter(redis: *Redis, request: Request, most: Load) EnterError!u64 {
         if (redis.requests.count() >= 2 * redis.config.publications_max) return error.Full;
         try redis.requests.ensureUnusedCapacity(redis.gpa, 1);
@@ -272,14 +273,15 @@ pub const Redis = struct {
         return redis.last_token;
     }
 
-    /// The request is over, or did not begin.
+    /// Ends the count of a request.
     fn leave(redis: *Redis, token: u64) Request {
         const request = redis.requests.fetchRemove(token).?.value;
         if (request.asker.node != 0) redis.loads.remove(request.owner(), request.len);
         return request;
     }
 
-    /// A new entry of a topic. `prefix`: of the share that pays for the topic, which lasts.
+    /// Publishes an entry of a topic. `prefix`: that of the share for which the topic counts; it must stay
+    /// valid.
     pub fn append(
         redis: *Redis,
         topic: []const u8,
@@ -300,7 +302,7 @@ pub const Redis = struct {
         return redis.publisher.publish(topic, prefix, bytes, token, redis.moment());
     }
 
-    /// A message for whoever hears the feed.
+    /// Publishes a message to a feed.
     pub fn say(
         redis: *Redis,
         fed: Fed,
@@ -354,7 +356,7 @@ pub const Redis = struct {
 
     // ---- Connections
 
-    /// Does what the time has come for, up to one event of the line; `nothing`: there is nothing left to do.
+    /// Acts on the present time, up to one event of the line; `nothing`: nothing is due any more.
     pub fn tick(redis: *Redis, topics: *Topics, line: Line) Event {
         redis.forgetTold();
         const was_ready = redis.linkOf(line).isReady();
@@ -366,17 +368,17 @@ pub const Redis = struct {
         return event orelse .nothing;
     }
 
-    /// When `tick` has something to do next.
+    /// The time at which `tick` is due next, in milliseconds.
     pub fn deadline(redis: *const Redis) u64 {
         return @min(redis.publisher.deadline(), redis.hearer.deadline());
     }
 
-    /// The line's socket is connected.
+    /// Notes that the line's socket is connected.
     pub fn connected(redis: *Redis, line: Line) error{OutOfMemory}!void {
         return redis.linkOf(line).connected(redis.moment());
     }
 
-    /// The line's socket is gone.
+    /// Notes that the line's socket is gone.
     pub fn lost(redis: *Redis, topics: *Topics, line: Line, why: Trouble) void {
         const was_ready = redis.linkOf(line).isReady();
         switch (line) {
@@ -408,7 +410,7 @@ pub const Redis = struct {
         }
     }
 
-    /// Bytes for the line's socket. Valid until the next call.
+    /// Bytes for the line's socket, valid until the next call.
     pub fn pending(redis: *const Redis, line: Line) []const u8 {
         return switch (redis.linkOf(line).state) {
             .greeting, .ready => redis.linkOf(line).pending(),
@@ -416,7 +418,7 @@ pub const Redis = struct {
         };
     }
 
-    /// The line's socket has taken the first `count` bytes of its output.
+    /// Notes that the line's socket has taken the first `count` bytes.
     pub fn written(redis: *Redis, topics: *Topics, line: Line, count: usize) void {
         redis.linkOf(line).written(count);
         redis.pump(topics);
@@ -424,7 +426,7 @@ pub const Redis = struct {
 
     pub const Step = struct { consumed: usize, event: Event };
 
-    /// Reads what the line's socket has brought, up to one event; `nothing`: all was read.
+    /// Parses bytes that the line's socket has received, up to one event; `nothing`: all was parsed.
     pub fn receive(redis: *Redis, topics: *Topics, line: Line, bytes: []const u8) Step {
         redis.forgetTold();
         var consumed: usize = 0;
@@ -447,7 +449,7 @@ pub const Redis = struct {
         }
     }
 
-    /// Null: the line goes on.
+    /// Handles an event of the publisher; null: there may be further ones.
     fn takePublisher(
         redis: *Redis,
         topics: *Topics,
@@ -499,8 +501,8 @@ pub const Redis = struct {
         }
     }
 
-    /// Writes the commands for feeds that are wanted or not any more, and for a history that is to be read.
-    /// Where memory does not suffice, they wait.
+    /// Writes commands for feeds that are wanted or no longer wanted, and begins the next read of a history.
+    /// Without memory they wait.
     fn pump(redis: *Redis, topics: *Topics) void {
         if (redis.hearer.link.isReady()) {
             while (redis.subscriptions.next()) |order| {
@@ -518,6 +520,6 @@ pub const Redis = struct {
 };
 
 comptime {
-    // Nodes give requests up after this time.
+    // Nodes give requests up after `request_ms`, and should learn the result before.
     assert((Config{}).publish_ms < limits.request_ms);
 }

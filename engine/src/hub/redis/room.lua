@@ -1,15 +1,15 @@
--- The room of a share in Redis: its topics, of all machines together, take `most` bytes at most. Beyond, the
--- topics that were not used for longest are forgotten: their readers get a reset.
+-- The room of a share in Redis: the share's topics of all machines take at most `most` bytes. When they take
+-- more, topics that were not used for longest are deleted, and their readers get a reset.
 --
--- `room` is a sorted set. A topic is in it as 'USE COST STEM' by the number of its latest use; the names of
--- its keys begin with STEM. Topics up to the use `settled` cost as much as one without entries. Scores below
--- zero are the share's own numbers.
+-- `room` is a sorted set. Its member for a topic is 'USE COST STEM', with the number of the latest use as
+-- score; the names of the topic's keys begin with STEM. Topics up to the use `settled` have the cost of a
+-- topic without entries. Members with negative scores are numbers of the share.
 local function least(stem) return 1024 + 8 * #stem end
 
 local function whole(number) return string.format('%.0f', number) end
 
--- Uses a topic, at the time `now`. `hub`: which has its latest publications in a key of its own. `cost`: of
--- the topic. Without them it is read alone.
+-- Notes the use of a topic at the time `now`. `hub`: the publishing hub, whose latest publications have a key
+-- of their own. `cost`: the topic's cost. Without these three, the topic is only read.
 local function use_room(room, most, idle, stem, hub, cost, now)
     local head = stem .. 'head'
     local numbers = { uses = 0, total = 0, settled = 0 }
@@ -26,7 +26,7 @@ local function use_room(room, most, idle, stem, hub, cost, now)
         redis.call('ZREMRANGEBYSCORE', room, use, use)
         total = total - price
     end
-    -- The first topic behind a use, but for the one that is used now.
+    -- The first topic behind the use `use`, except the topic that is used now.
     local function first(use)
         local behind, before = '(' .. whole(use), '(' .. whole(uses)
         local found = redis.call('ZRANGEBYSCORE', room, behind, before, 'LIMIT', 0, 1)[1]
@@ -42,17 +42,17 @@ local function use_room(room, most, idle, stem, hub, cost, now)
     enter(whole(uses), cost or least(stem), stem)
     hubs = hubs or ''
     if hub and not string.find(hubs, hub, 1, true) then
-        -- A hub that starts has another name; the oldest ones are gone.
+        -- Hubs get a new name at each start, so the oldest names are those of hubs that have ended.
         hubs = string.sub(hub .. ' ' .. hubs, 1, 100 * (#hub + 1))
     end
     redis.call('HSET', head, 'used', now or 0, 'hubs', hubs)
 
-    -- More than the longest entry makes necessary.
+    -- More steps than the longest entry can make necessary.
     for _ = 1, 2000 do
         if total <= most then break end
         local use, price, other = first(settled)
         if use and redis.call('XLEN', other .. 'stream') == 0 then
-            -- Its entries have become too old.
+            -- The topic's entries have expired.
             leave(use, price)
             settled = tonumber(use)
             if redis.call('HMGET', other .. 'head', 'use')[1] == use then enter(use, least(other), other) end

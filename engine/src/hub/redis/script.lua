@@ -1,12 +1,12 @@
--- Publishes an entry once: looks whether this hub has published it before, gives it the next place of its
--- topic, keeps it, and tells all hubs. KEYS: the topic's stream, its head, the latest publications of this
--- hub. The room of its share, if that has a prefix, is none of them: its key has another slot, and a cluster
--- of one master may have that.
+-- Publishes an entry once: checks whether this hub has published it before, gives it the next position of its
+-- topic, keeps it, and publishes it to all hubs. KEYS: the topic's stream, its head, and the latest
+-- publications of this hub. The key of the share's room is an argument (`room`; there is none for the share
+-- without a prefix), because it has another slot, which only a cluster of one master serves, too.
 local stream, head, done = KEYS[1], KEYS[2], KEYS[3]
 local hub, sequence, floor, epoch, now, bytes, channel = unpack(ARGV, 1, 7)
 local entries_max, bytes_max, age_max, idle, previous, most, room = unpack(ARGV, 8, 14)
 
--- A copy that was on its way while its hub has given the publication up.
+-- The publication was on its way when its hub gave it up.
 local given_up = redis.call('ZSCORE', done, 'floor')
 if given_up and tonumber(sequence) < tonumber(given_up) then return {'late'} end
 local function place_of(number)
@@ -16,7 +16,7 @@ local function place_of(number)
 end
 local place = place_of(sequence)
 if place then return {'repeated', place} end
--- The one before it, which was on its way when this one was sent, has failed: its hub sends both again.
+-- The publication before it was on its way when this one was sent, and failed: the hub sends both again.
 if previous ~= '0' and not place_of(previous) then return {'early'} end
 
 local known = redis.call('HMGET', head, 'epoch', 'offset', 'check', 'bytes', 'cost', 'used', 'hubs')
@@ -25,14 +25,14 @@ local total = tonumber(known[4] or 0) + #bytes
 if known[1] then
     epoch = known[1]
 elseif redis.call('XLEN', stream) > 0 then
-    -- Behind a command that writes Redis refuses none for want of memory.
+    -- Behind a command that writes, Redis refuses no command because its memory is full.
     redis.call('DEL', stream)
 end
 offset = string.format('%.0f', offset + 1)
 check = string.sub(redis.sha1hex(check .. '.' .. hub .. '.' .. sequence), 1, 12)
 local position = epoch .. '.' .. offset .. '.' .. check
 
--- The first command that needs memory comes before all others that write: Redis refuses it alone.
+-- This command needs memory, and is the first one that writes, because Redis refuses none behind it.
 redis.call('XADD', stream, offset .. '-0', 'c', check, 'h', hub, 's', sequence, 't', now, 'd', bytes)
 redis.call('ZADD', done, sequence, sequence .. ' ' .. position, floor, 'floor')
 redis.call('ZREMRANGEBYSCORE', done, '-inf', '(' .. floor)
@@ -55,12 +55,12 @@ redis.call('PEXPIRE', head, idle)
 redis.call('PEXPIRE', stream, age_max)
 if room then
     local stem = string.sub(stream, 1, -#'stream' - 1)
-    -- A stream begins with memory for 4,096 bytes.
+    -- An empty stream takes 4,096 bytes.
     local cost = least(stem) + 4096 + total + 128 * count
     local step = 512
     while 16 * step < cost do step = 2 * step end
     cost = step * math.ceil(cost / step)
-    -- A topic with many publications is not used anew by each of them.
+    -- A topic with many publications a second is noted as used once a second.
     local is_used = known[6] and math.abs(now - known[6]) < 1000 and cost <= tonumber(known[5])
         and string.find(known[7], hub, 1, true)
     if not is_used then use_room(room, tonumber(most), idle, stem, hub, cost, now) end

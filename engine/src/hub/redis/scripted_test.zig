@@ -1,4 +1,4 @@
-//! Connections to a Redis whose every answer a test writes: answers that are lost or wrong, refusals,
+//! Tests of connections to a Redis whose every answer the test writes: lost and wrong answers, refusals,
 //! silence.
 const std = @import("std");
 const hub = @import("../hub.zig");
@@ -25,7 +25,7 @@ fn at(now_ms: u64) redis.link.Moment {
     return .{ .now_ms = now_ms, .wall_ms = 1_000_000 + now_ms, .random = 0 };
 }
 
-/// A publisher, and the server's side of its connection.
+/// A publisher, and the server's end of its connection.
 const Scene = struct {
     publisher: redis.Publisher,
     now_ms: u64 = 0,
@@ -40,10 +40,10 @@ const Scene = struct {
         scene.publisher.deinit();
     }
 
-    /// The next event for an answer, or for the time alone.
+    /// The next event after these received bytes.
     fn say(scene: *Scene, bytes: []const u8) redis.publisher.Event {
         const step = scene.publisher.receive(bytes, at(scene.now_ms));
-        // Each answer in these tests makes exactly one event.
+        // In these tests the bytes make exactly one event.
         std.debug.assert(step.consumed == bytes.len or step.event == .lost);
         return step.event;
     }
@@ -60,7 +60,7 @@ const Scene = struct {
         _ = scene.take();
     }
 
-    /// Commands for the server. Valid until the next call.
+    /// Commands for the server, valid until the next call.
     fn take(scene: *Scene) []const u8 {
         const pending = scene.publisher.link.pending();
         const bytes = scene.commands[0..pending.len];
@@ -134,7 +134,7 @@ test "publications: EVALSHA, then EVAL where the script is unknown, then many at
     try scene.publish(2);
     try scene.publish(3);
     try scene.connect();
-    // `connect` has sent the first publication alone.
+    // `connect` has sent the first publication only.
     try testing.expectEqual(1, scene.publisher.sent);
     try testing.expectEqual(.need_more, std.meta.activeTag(scene.say("-NOSCRIPT No matching script.\r\n")));
     try scene.expectCommand("EVAL", 1);
@@ -149,7 +149,7 @@ test "publications: EVALSHA, then EVAL where the script is unknown, then many at
         2,
         .{ .published = place(2) },
     );
-    // Now another server has forgotten it: all begins anew, on another connection.
+    // Another server does not know the script, so everything is sent again on another connection.
     try Scene.expectLost(scene.say("-NOSCRIPT No matching script.\r\n"), .{ .refused = .no_script });
     try scene.connect();
     try Scene.expectDone(
@@ -185,7 +185,7 @@ test "a publication that does not reach Redis is unavailable, one that may have 
     _ = scene.take();
     scene.publisher.lost(at(scene.now_ms));
     try Scene.expectDone(scene.pass(5_000), 2, .unknown);
-    // An answer that comes after the end is passed over, and the next one is not taken for it.
+    // A late answer is ignored, and the answer behind it is not taken for it.
     try scene.connect();
     try scene.publish(3);
     _ = scene.take();
@@ -261,7 +261,7 @@ test "answers that are nonsense end the connection, never the program; the publi
         try testing.expectEqual(1, scene.publisher.waiting.len);
         try scene.connect();
     }
-    // An answer of Redis without a question.
+    // An answer without a command.
     var scene: Scene = try .init(.{});
     defer scene.deinit();
     try scene.connect();
@@ -278,7 +278,7 @@ test "silence: while it connects, greets, and afterwards; the pauses grow, and h
     try testing.expectEqual(.connect, std.meta.activeTag(scene.pass(0)));
     try testing.expectEqual(.need_more, std.meta.activeTag(scene.pass(49)));
     try Scene.expectLost(scene.pass(1), .silent);
-    // 8 of 16 ms, 16 of 32, 32 of 64, and no more: the random part is none.
+    // Pauses are half of 16, 32 and 64 ms, and do not grow further; the random part is 0.
     for ([_]u64{ 8, 16, 32, 32, 32 }) |pause| {
         try testing.expectEqual(.need_more, std.meta.activeTag(scene.pass(pause - 1)));
         try testing.expectEqual(.connect, std.meta.activeTag(scene.pass(1)));
@@ -295,7 +295,7 @@ test "silence: while it connects, greets, and afterwards; the pauses grow, and h
     _ = scene.pass(200);
     try testing.expectEqual(.need_more, std.meta.activeTag(scene.pass(99)));
     try Scene.expectLost(scene.pass(1), .silent);
-    // The connection was good: the pauses begin with the shortest.
+    // The connection was good, so the pauses begin with the shortest one.
     try testing.expectEqual(.connect, std.meta.activeTag(scene.pass(8)));
 }
 
@@ -341,7 +341,7 @@ test "a page of history, and pages that are none" {
         try testing.expectEqualStrings("hi", placed.bytes);
     }
     try testing.expect(scene.say("").read.full);
-    // The next one waits for its turn.
+    // The next read waits for its time.
     try scene.publisher.read("room", "", 5, at(scene.now_ms));
     try testing.expectEqual(0, scene.take().len);
     _ = scene.pass(20);
@@ -349,7 +349,7 @@ test "a page of history, and pages that are none" {
     _ = scene.say(":0\r\n:1\r\n");
     _ = scene.say("*3\r\n$12\r\n000000000abc\r\n$-1\r\n$-1\r\n");
     try testing.expect(!scene.say("*0\r\n").read.full);
-    // Entries of others are passed over, and a page of them is the last one.
+    // Entries of other programs are ignored, and a page with none of ours is the last one.
     for ([_][]const u8{
         "*2\r\n$3\r\n5-1\r\n*0\r\n", ":1\r\n", "*2\r\n$3\r\n5-0\r\n*0\r\n", "*2\r\n:1\r\n*0\r\n",
     }, 1..) |foreign, number| {
@@ -378,7 +378,7 @@ test "a page of history, and pages that are none" {
         try testing.expect(!scene.publisher.isReading());
         try scene.connect();
     }
-    // Refused in the middle: the connection goes on.
+    // After a refusal within a read the connection goes on.
     try scene.publisher.read("room", "", 0, at(scene.now_ms));
     _ = scene.pass(20);
     _ = scene.say("-NOPERM no\r\n:1\r\n");
@@ -402,7 +402,7 @@ test "entries that are heard, and other pushes" {
     const heard = hearer.receive(message, at(0)).event.entry;
     try testing.expectEqualStrings("room", heard.topic);
     try testing.expectEqualStrings("hi", heard.placed.bytes);
-    // A message of another program, a push that this program does not know, the end of a subscription.
+    // A message of another program, an unknown push, and the end of a subscription.
     const foreign = hearer.receive(">3\r\n+message\r\n+p:{room}channel\r\n+hello\r\n", at(0));
     try testing.expectEqualStrings("room", foreign.event.foreign);
     for ([_][]const u8{
@@ -421,7 +421,7 @@ test "entries that are heard, and other pushes" {
         .{ ">3\r\n+message\r\n+p:{room}channel\r\n$10000\r\nx", .too_long },
     }) |case| {
         errdefer std.debug.print("{s}\n", .{case[0]});
-        now += 10_000; // the connection has lasted
+        now += 10_000; // the connection has lasted long
         const step = hearer.receive(case[0], at(now));
         try testing.expectEqual(case[1], step.event.lost);
         now += 100;
@@ -480,7 +480,7 @@ test "a read goes on when the channel is lost meanwhile, and its entries stay" {
     try testing.expectEqual(null, follower.begin());
     follower.subscribed();
     try testing.expectEqual(3, follower.begin());
-    // Lost and back within one read: the last entry was published between.
+    // The channel is lost and back within one read; the last entry was published in between.
     follower.head(.{ .epoch = 1, .mark = placed[3].mark });
     follower.unheard();
     follower.subscribed();
@@ -488,7 +488,7 @@ test "a read goes on when the channel is lost meanwhile, and its entries stay" {
     follower.end(false);
     try testing.expectEqual(4, follower.begin());
     follower.head(.{ .epoch = 1, .mark = placed[4].mark });
-    // A read that breaks off without the channel waits for it.
+    // After a failed read without the channel, the follower waits for the channel.
     follower.unheard();
     follower.broken();
     try testing.expectEqual(null, follower.begin());

@@ -1,6 +1,5 @@
-//! Machines and a Redis that is played, over connections that are slow, are cut, and deliver late: with
-//! seeds. Whatever happens, a reader that goes from one entry to another without a reset has missed nothing
-//! between.
+//! Simulations of machines and a Redis, over connections that are slow, are cut, and deliver late. The
+//! property: a reader that gets from one entry to another without a reset has missed no entry between them.
 const std = @import("std");
 const hub = @import("../hub.zig");
 const resp = hub.resp;
@@ -26,7 +25,7 @@ const config: hub.Config = .{
     .history_age_ms = 365 * 24 * 60 * 60 * 1000,
 };
 
-/// The part of a server that a snapshot has.
+/// The data of the server, of which a snapshot has a copy.
 const Store = struct {
     epoch: ?position.Epoch = null,
     entries: std.ArrayList(Entry) = .empty,
@@ -58,13 +57,13 @@ const Store = struct {
 
 /// The server's end of a connection.
 const Peer = struct {
-    /// Bytes on their way.
+    /// Bytes on their way to the server (`up`) and back (`down`).
     up: std.ArrayList(u8) = .empty,
     down: std.ArrayList(u8) = .empty,
-    /// Bytes that came, and are no whole command.
+    /// Received bytes that are no whole command yet.
     input: std.ArrayList(u8) = .empty,
     hears: bool = false,
-    /// The machine's end is gone; bytes on their way may still come.
+    /// The machine has closed its end; bytes on their way may still arrive.
     is_ghost: bool = false,
 
     fn destroy(peer: *Peer) void {
@@ -82,7 +81,7 @@ const Machine = struct {
     follower: redis.Follower,
     peers: [2]?*Peer = .{ null, null },
     inputs: [2]std.ArrayList(u8) = .{ .empty, .empty },
-    /// The reader.
+    /// The newest entry that the machine's reader has read.
     last: position.Mark = .origin,
     generation: ?u32 = null,
     resets: usize = 0,
@@ -92,7 +91,7 @@ const Machine = struct {
     unavailable: usize = 0,
 };
 
-/// The machines, the Redis and the clock of one seed.
+/// The machines, Redis and the clock of one seed.
 const World = struct {
     random: std.Random,
     now_ms: u64 = 1_000,
@@ -100,9 +99,9 @@ const World = struct {
     snapshot: Store = .{},
     peers: std.ArrayList(*Peer) = .empty,
     machines: [machines_max]*Machine = undefined,
-    /// The check before each entry that was ever made.
+    /// The check before each entry, by the entry's own check.
     before: std.AutoHashMapUnmanaged(position.Check, position.Check) = .empty,
-    /// Servers are replaced by what they were a while ago, and emptied.
+    /// The server's data is sometimes replaced by an older snapshot, or emptied.
     loses: bool,
     calm: bool = false,
 
@@ -166,7 +165,7 @@ const World = struct {
             world.cut(machine, world.random.uintLessThan(usize, 2));
         }
         if (world.chance(300)) world.store.has_script = false;
-        // Time passes in which no bytes move.
+        // Time passes while no bytes move.
         if (world.chance(200)) world.now_ms += 400;
         if (!world.loses) return;
         if (world.chance(50)) {
@@ -181,12 +180,12 @@ const World = struct {
         if (world.chance(500)) {
             world.store.deinit();
             world.store = .{};
-            // A server that is emptied by a command keeps its connections.
+            // A server that a command has emptied keeps its connections.
             if (world.random.boolean()) world.restart();
         }
     }
 
-    /// The server goes: so does all that was on its way.
+    /// Restarts the server: all connections and their bytes are lost.
     fn restart(world: *World) void {
         for (world.machines) |machine| for (0..2) |which| world.cut(machine, which);
         for (world.peers.items) |peer| peer.destroy();
@@ -209,11 +208,11 @@ const World = struct {
         _ = peer;
     }
 
-    /// The machine's end of a connection closes.
+    /// Closes the machine's end of a connection.
     fn leave(world: *World, machine: *Machine, which: usize) void {
         const peer = machine.peers[which] orelse return;
         peer.is_ghost = true;
-        // A part of the bytes that are under way is lost.
+        // Some of the bytes on their way are lost.
         const rest = world.random.uintAtMost(usize, peer.up.items.len);
         if (world.random.boolean()) peer.up.shrinkRetainingCapacity(rest);
         machine.peers[which] = null;
@@ -243,7 +242,7 @@ const World = struct {
         if (machine.follower.state == .live) try world.readOn(machine);
     }
 
-    /// How much of so many bytes moves now.
+    /// The number of bytes, of `count`, that move now.
     fn some(world: *World, count: usize) usize {
         return switch (world.random.uintLessThan(u8, 4)) {
             0 => 0,
@@ -309,7 +308,7 @@ const World = struct {
             .entry => |placed| machine.follower.entry(placed, world.now_ms),
             .read => |end| machine.follower.end(end.full),
             .read_refused => |failure| {
-                // Emptied between two commands.
+                // The server was emptied between two commands.
                 try testing.expect(failure == .other and world.loses);
                 machine.follower.broken();
             },
@@ -335,7 +334,7 @@ const World = struct {
         }
     }
 
-    /// The reader takes what is new, and sees whether something is missing.
+    /// Lets the reader read new entries, and checks that none is missing.
     fn readOn(world: *World, machine: *Machine) !void {
         const log = &machine.log;
         if (machine.generation != log.generation) {
@@ -359,7 +358,7 @@ const World = struct {
         return null;
     }
 
-    /// Bytes reach the server, and commands are done.
+    /// Moves bytes to the server, which carries out commands.
     fn carry(world: *World) !void {
         var index: usize = 0;
         while (index < world.peers.items.len) {
@@ -375,7 +374,7 @@ const World = struct {
         }
     }
 
-    /// False: there is no whole command.
+    /// Carries out one command. False: there is no whole command.
     fn command(world: *World, peer: *Peer) !bool {
         var parser: resp.Parser = .init(.of(&.{}));
         var tree: hub.Tree = try .alloc(gpa, 64, 8192);
@@ -506,10 +505,10 @@ const World = struct {
         return true;
     }
 
-    /// Plays on without misfortunes until all machines know the same entries.
+    /// Continues without faults until all machines have the same entries.
     fn settle(world: *World) !void {
         world.calm = true;
-        // A server that was emptied in silence is noticed with the next entry.
+        // Machines notice a server that was emptied with the next entry only.
         for (0..2) |_| {
             for (world.machines) |machine| {
                 machine.publisher.publish(topic, "", "end", 0, world.moment()) catch {};
@@ -521,7 +520,7 @@ const World = struct {
         }
     }
 
-    /// Nothing was lost by the server: each publication came once, in its publisher's order.
+    /// Checks a server without losses: each publication came once, and in its publisher's order.
     fn expectOnce(world: *World) !void {
         for (world.machines, 1..) |machine, name| {
             try testing.expectEqual(0, machine.resets);

@@ -1,6 +1,6 @@
-//! The feeds that a hub wants to hear, and how far Redis is with each of them. Of a feed at most one
-//! SUBSCRIBE is without an answer, so that an answer is always the latest one's.
-//! Does not know: the connection, and who wants a feed.
+//! The feeds that a hub wants, and the state of their subscriptions at Redis. Each feed has at most one
+//! unanswered SUBSCRIBE, so that an answer always belongs to the latest one. Does not know: the connection,
+//! and who wants a feed.
 const std = @import("std");
 const assert = std.debug.assert;
 const keys = @import("keys.zig");
@@ -8,15 +8,15 @@ const Fed = keys.Fed;
 const Allocator = std.mem.Allocator;
 
 const State = enum {
-    /// SUBSCRIBE is to be sent.
+    /// SUBSCRIBE must be sent.
     wanted,
-    /// SUBSCRIBE was sent.
+    /// SUBSCRIBE was sent and not answered.
     asked,
-    /// Messages come.
+    /// Redis has confirmed the subscription.
     there,
-    /// SUBSCRIBE was sent, and nobody wants the feed any more.
+    /// SUBSCRIBE was sent and not answered, and the feed is no longer wanted.
     dropped,
-    /// UNSUBSCRIBE is to be sent.
+    /// UNSUBSCRIBE must be sent.
     leaving,
 
     fn isDue(state: State) bool {
@@ -26,7 +26,7 @@ const State = enum {
 
 const Feed = struct {
     state: State,
-    /// The round in which it was wanted; good while it is wanted or asked.
+    /// The round in which the feed was wanted; valid while the feed is `wanted` or `asked`.
     round: u64 = 0,
 
     fn isPending(feed: Feed) bool {
@@ -34,7 +34,7 @@ const Feed = struct {
     }
 };
 
-/// Feeds that have been wanted since the same `wait`, and have no answer yet.
+/// The number of unconfirmed feeds that were wanted between two calls of `wait`.
 const Round = struct { number: u64, pending: usize };
 
 const Context = struct {
@@ -54,15 +54,15 @@ fn Map(comptime Value: type) type {
 pub const Subscriptions = struct {
     gpa: Allocator,
     all: Map(Feed) = .empty,
-    /// Feeds for which a command is to be sent. Room for all feeds.
+    /// Feeds for which a command must be sent, with memory for all feeds.
     due: Map(void) = .empty,
-    /// Counts commands that were sent. The count chooses the next feed of `due`, so that no feed waits for
-    /// ever while others are wanted and unwanted all the time.
+    /// The number of commands that were sent. It chooses the next feed of `due`, so that no feed waits for
+    /// ever while others change all the time.
     turn: usize = 0,
-    /// How many are wanted or asked.
+    /// The number of feeds that are `wanted` or `asked`.
     pending: usize = 0,
-    /// The rounds that have feeds without an answer, oldest first; the last round takes the feeds that are
-    /// wanted from now on, and may have none.
+    /// Rounds with unconfirmed feeds, oldest first. Feeds that are wanted from now on join the last round,
+    /// which may have none.
     rounds: std.Deque(Round) = .empty,
 
     pub fn init(gpa: Allocator) Subscriptions {
@@ -94,7 +94,7 @@ pub const Subscriptions = struct {
 
     const checked_max = 64;
 
-    /// A feed that becomes pending is of the newest round, in which there is room for it.
+    /// Sets a feed's state. A feed that becomes pending joins the last round.
     fn set(subscriptions: *Subscriptions, fed: Fed, feed: *Feed, state: State) void {
         const was_pending = feed.isPending();
         feed.state = state;
@@ -112,7 +112,7 @@ pub const Subscriptions = struct {
         subscriptions.pending += 1;
     }
 
-    /// A feed of the round is not pending any more.
+    /// Notes that a feed of the round is no longer pending.
     fn settle(subscriptions: *Subscriptions, round: u64) void {
         const oldest = subscriptions.rounds.front().?.number;
         subscriptions.rounds.atPtr(@intCast(round - oldest)).pending -= 1;
@@ -122,20 +122,20 @@ pub const Subscriptions = struct {
         }
     }
 
-    /// The round of all feeds that are pending now: `isOver` tells when none of them is any more. Feeds that
-    /// are wanted later are of another round.
+    /// Returns the round of all feeds that are pending now, for `isOver`. Feeds that are wanted later belong
+    /// to another round.
     pub fn wait(subscriptions: *Subscriptions) error{OutOfMemory}!u64 {
         defer subscriptions.invariants();
         assert(subscriptions.pending > 0);
         const newest = subscriptions.rounds.back().?;
         if (newest.pending == 0) return newest.number - 1;
-        // Without a round of its own the caller waits for feeds that are wanted later as well.
+        // There are too many rounds, so the caller waits for feeds that are wanted later, too.
         if (subscriptions.rounds.len == rounds_max) return newest.number;
         try subscriptions.rounds.pushBack(subscriptions.gpa, .{ .number = newest.number + 1, .pending = 0 });
         return newest.number;
     }
 
-    /// While an old feed does not come, rounds behind it stay.
+    /// The most rounds. Rounds stay while an older one has a feed that is not confirmed.
     const rounds_max = 1024;
 
     pub fn isOver(subscriptions: *const Subscriptions, round: u64) bool {
@@ -150,7 +150,7 @@ pub const Subscriptions = struct {
         subscriptions.gpa.free(own.name);
     }
 
-    /// From now on somebody wants the feed.
+    /// Notes that a feed is wanted.
     pub fn want(subscriptions: *Subscriptions, fed: Fed) error{OutOfMemory}!void {
         defer subscriptions.invariants();
         if (subscriptions.all.getEntry(fed)) |entry| {
@@ -174,7 +174,7 @@ pub const Subscriptions = struct {
         subscriptions.due.putAssumeCapacity(own, {});
     }
 
-    /// The feed is no longer wanted. Does nothing if it was not.
+    /// Notes that a feed is no longer wanted, if it was.
     pub fn unwant(subscriptions: *Subscriptions, fed: Fed) void {
         defer subscriptions.invariants();
         const entry = subscriptions.all.getEntry(fed) orelse return;
@@ -190,7 +190,7 @@ pub const Subscriptions = struct {
         }
     }
 
-    /// The command that is to be sent next.
+    /// The command that must be sent next.
     pub const Order = struct { verb: enum { subscribe, unsubscribe }, fed: Fed };
 
     pub fn next(subscriptions: *const Subscriptions) ?Order {
@@ -202,7 +202,7 @@ pub const Subscriptions = struct {
         };
     }
 
-    /// The command of `next` was sent.
+    /// Notes that the command of `next` was sent.
     pub fn sent(subscriptions: *Subscriptions) void {
         defer subscriptions.invariants();
         const order = subscriptions.next().?;
@@ -213,7 +213,7 @@ pub const Subscriptions = struct {
         }
     }
 
-    /// Redis has answered SUBSCRIBE. False: nobody wants the feed now.
+    /// Notes that Redis has confirmed a subscription. False: the feed is not wanted any more.
     pub fn confirmed(subscriptions: *Subscriptions, fed: Fed) bool {
         defer subscriptions.invariants();
         const entry = subscriptions.all.getEntry(fed) orelse return false;
@@ -223,13 +223,14 @@ pub const Subscriptions = struct {
                 subscriptions.set(entry.key_ptr.*, entry.value_ptr, .leaving);
                 return false;
             },
-            // An answer to nothing that was asked.
+            // The answer belongs to no command of ours.
             .wanted, .there, .leaving => return false,
         }
         return true;
     }
 
-    /// The connection is gone, and all subscriptions with it: whoever waits, waits for all of them.
+    /// Notes that the connection and all subscriptions are lost. All callers of `wait` wait for all feeds
+    /// then.
     pub fn disconnected(subscriptions: *Subscriptions) void {
         defer subscriptions.invariants();
         var at = subscriptions.all.count();
@@ -289,7 +290,7 @@ test "a feed that is wanted, left and wanted again has one SUBSCRIBE under way a
     try testing.expect(subscriptions.confirmed(fed) and subscriptions.isThere(fed));
     subscriptions.unwant(fed);
     try testing.expectEqual(.unsubscribe, subscriptions.next().?.verb);
-    // Wanted again before that was sent: messages have come all the time.
+    // The feed is wanted again before UNSUBSCRIBE was sent, so its messages never stopped.
     try subscriptions.want(fed);
     try testing.expect(subscriptions.next() == null and subscriptions.isThere(fed));
     subscriptions.unwant(fed);

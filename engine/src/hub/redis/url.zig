@@ -1,15 +1,14 @@
-//! The place of a Redis, and its user and password: `redis://`, `rediss://` and `unix:`.
-//! Does not know: names of hosts, sockets, TLS.
+//! The URL of a Redis: `redis://`, `rediss://` or `unix:`. Does not know: host names, sockets, TLS.
 const std = @import("std");
 
-/// A Redis server, and the part of its keys that is this server's.
+/// A Redis server with the login, and the prefix of the keys of this program's server.
 pub const Url = struct {
     place: Place,
-    /// Null: the default user.
+    /// The user; null: the default user.
     user: ?[]const u8 = null,
     password: ?[]const u8 = null,
     database: u16 = 0,
-    /// Before all keys and channels.
+    /// The prefix of all keys and channels.
     prefix: []const u8 = "peregrine:",
 
     pub const Place = union(enum) {
@@ -22,11 +21,12 @@ pub const Url = struct {
     pub const Tls = struct {
         /// Trusted authorities; null: those of the system.
         ca: ?[:0]const u8 = null,
-        /// Our certificate, and its key; null: there is none, and the key is in the same file.
+        /// The server's certificate for Redis, and its key; null: there is none, and the key is in the
+        /// certificate's file.
         cert: ?[:0]const u8 = null,
         key: ?[:0]const u8 = null,
 
-        /// Whether any is named.
+        /// Whether a file is named.
         pub fn areNamed(files: *const Tls) bool {
             return files.ca != null or files.cert != null;
         }
@@ -42,21 +42,21 @@ pub const Url = struct {
         BadDatabase,
         /// The URL has another parameter than `prefix`, `db`, `ca`, `cert` and `key`.
         UnknownParameter,
-        /// A file for TLS where there is none.
+        /// A file for TLS with a scheme without TLS.
         NotTls,
-        /// A key without certificate.
+        /// A key without a certificate.
         KeyAlone,
         /// `memory` is shorter than the text, or the text is longer than a URL may be.
         TooLong,
     };
 
-    /// Longest text.
+    /// The length of the longest URL.
     pub const text_bytes_max = 2048;
     const default_port = 6379;
 
-    /// Reads `redis://[user[:password]@]host[:port][/database][?prefix=…]`, the same with `rediss:`, perhaps
-    /// files for TLS, and `unix:[//[user[:password]@]]/path[?db=…&prefix=…]`. Parts are unescaped into
-    /// `memory`, which is as long as the text and stays with the result.
+    /// Reads `redis://[user[:password]@]host[:port][/database][?prefix=…]`, or `rediss:` with files for TLS
+    /// as further parameters, or `unix:[//[user[:password]@]]/path[?db=…&prefix=…]`. Parts are unescaped into
+    /// `memory`, which must be as long as the text and live as long as the result.
     pub fn parse(text: []const u8, memory: []u8) ParseError!Url {
         if (text.len > text_bytes_max or memory.len < text.len) return error.TooLong;
         var room: Room = .{ .memory = memory };
@@ -155,12 +155,12 @@ pub const Url = struct {
         };
     }
 
-    /// Memory as long as the text. Each part has a delimiter in the text, whose place a zero behind it takes.
+    /// Memory for parts. Each part has a delimiter in the text, whose place the zero behind the part takes.
     const Room = struct {
         memory: []u8,
         len: usize = 0,
 
-        /// With a zero behind it, and none within.
+        /// Unescapes a part, which may contain no zero, and writes a zero behind it.
         fn unescapeZ(room: *Room, text: []const u8) ParseError![:0]const u8 {
             const part = try room.unescape(text);
             if (std.mem.findScalar(u8, part, 0) != null) return error.BadEscape;
