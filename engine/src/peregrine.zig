@@ -1,4 +1,4 @@
-//! Peregrine's public face: a map of what a Zig program uses. No logic here.
+//! Peregrine's public face: the names that a Zig program uses. No logic here.
 const server = @import("server");
 const protocol = @import("protocol");
 const native = @import("native");
@@ -13,10 +13,10 @@ pub const tls = @import("tls");
 /// A server for a handler type: `Server(Handler).init(allocator, port, .{})`.
 pub const Server = native.Server;
 pub const ServerConfig = native.ServerConfig;
-/// `Server` over another io, and a whole test bench on the simulated one.
+/// `Server` over another io, and a whole test bench on the simulated network.
 pub const ServerOn = native.ServerOn;
 pub const Simulation = native.Simulation;
-/// A request that a test sends over the bench, and its answer.
+/// A request that a test sends to a `Simulation`, and its answer.
 pub const Question = native.Question;
 pub const Answer = native.Answer;
 pub const Request = native.Request;
@@ -58,7 +58,7 @@ pub const util = struct {
     pub const AcceptedCodings = static.AcceptedCodings;
 };
 
-// For embedding the engine into something else than a Zig handler, as the C API does.
+// For programs that embed the engine without a Zig handler, as the C API does.
 /// The loop of a thread over an io and a host; see server/worker.zig for the host's contract.
 pub const Worker = server.Worker;
 /// A piece of a response's body, for `Worker.write`.
@@ -80,7 +80,7 @@ pub const Start = server.Start;
 pub const Command = server.Command;
 pub const RefusalCause = server.RefusalCause;
 pub const Refused = server.Refused;
-/// Events of which one line a second tells.
+/// Counts events, of which the log tells in one line a second.
 pub const Tally = server.Tally;
 pub const Outcome = server.Outcome;
 pub const encoded = server.encoded;
@@ -111,7 +111,7 @@ pub const exchanges_max = server.exchanges_max;
 pub const Reason = server.Reason;
 pub const Level = server.Level;
 pub const Stats = server.Stats;
-/// Counts of a worker, in memory that others may map: `Worker.useCounters`.
+/// Counts of a worker, in memory that other processes may map: `Worker.useCounters`.
 pub const Counters = server.Counters;
 pub const counter_table = server.counter_table;
 pub const CounterKind = server.CounterKind;

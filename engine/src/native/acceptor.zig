@@ -1,5 +1,5 @@
 //! A thread that only accepts: it has listeners and an io of its own, and gives each connection away at once.
-//! Does not know: who serves connections, and how the next one is chosen.
+//! Does not know: who serves connections, and how the worker of a connection is chosen.
 const std = @import("std");
 const io = @import("io");
 
@@ -15,7 +15,7 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
         /// Pause after descriptors ran out, in milliseconds.
         pause_ms: u32,
         thread: ?std.Thread = null,
-        /// When accepting goes on; 0: it is not paused.
+        /// When accepting goes on, in milliseconds; 0: it is not paused.
         resume_at: u64 = 0,
 
         pub fn init(gpa: std.mem.Allocator, receiver: *Receiver, pause_ms: u32) !Self {
@@ -31,12 +31,12 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
             self.io.deinit();
         }
 
-        /// Listens; the bound address. Listeners are numbered in the order of these calls.
+        /// Listens; returns the bound address. Listeners are numbered in the order of these calls.
         pub fn listen(self: *Self, address: io.Address, options: io.ListenOptions) !io.Address {
             return self.io.listenerAddress(try self.io.listen(address, options));
         }
 
-        /// Takes over a socket that listens already; its address.
+        /// Takes over a socket that listens already; returns its address.
         pub fn adopt(self: *Self, fd: i32) !io.Address {
             return self.io.listenerAddress(try self.io.adoptListener(fd));
         }
@@ -58,7 +58,7 @@ pub fn Acceptor(comptime Io: type, comptime Receiver: type) type {
 
         /// Waits once, and accepts the connections that are there.
         pub fn round(self: *Self, timeout_ms: i32) void {
-            // Under a kernel waiting never fails.
+            // On real kernels waiting never fails.
             _ = self.io.wait(if (self.resume_at == 0) timeout_ms else @intCast(self.pause_ms)) catch return;
             while (self.io.next()) |event| switch (event) {
                 .accepted => |accepted| {

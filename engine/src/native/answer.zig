@@ -1,5 +1,5 @@
-//! Responses as the client of a test sees them: parsed, the body decoded. It reads what this server writes,
-//! and calls everything else malformed.
+//! Responses as the client of a test sees them: parsed, the body decoded. The parser takes what this server
+//! writes, and calls everything else malformed.
 //! Does not know: the network, and what was asked.
 const std = @import("std");
 const Header = @import("response.zig").Header;
@@ -14,7 +14,7 @@ pub const Question = struct {
     headers: []const Header = &.{},
     body: []const u8 = "",
 
-    /// The bytes on the wire.
+    /// Writes the request as bytes on the wire.
     pub fn write(question: *const Question, writer: *std.Io.Writer) std.Io.Writer.Error!void {
         try writer.print("{s} {s} HTTP/1.1\r\nHost: test\r\n", .{ question.method, question.target });
         for (question.headers) |header| try writer.print("{s}: {s}\r\n", .{ header.name, header.text });
@@ -121,7 +121,7 @@ pub const Answer = struct {
         return null;
     }
 
-    /// The body as a value of that type, read as JSON. Lives as long as the answer.
+    /// The body as a value of type `T`, read as JSON. Lives as long as the answer.
     pub fn json(answer: *const Answer, comptime T: type) !T {
         return std.json.parseFromSliceLeaky(T, answer.arena, answer.body, .{});
     }

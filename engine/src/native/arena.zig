@@ -31,7 +31,7 @@ pub const Arena = struct {
     /// Blocks double up to this, in bytes; a larger allocation gets a block of its own size.
     const block_max = 64 * 1024;
 
-    /// Empty and ready. The struct may be undefined before.
+    /// Makes the arena empty and ready. The struct may be undefined before.
     pub fn begin(arena: *Arena, pool: *Pool) void {
         arena.pool = pool;
         arena.memory = &arena.first;
@@ -39,7 +39,7 @@ pub const Arena = struct {
         arena.block = null;
     }
 
-    /// Gives every block back. What was allocated is gone.
+    /// Gives every block back: all allocations end.
     pub fn reset(arena: *Arena) void {
         while (arena.block) |block| {
             arena.block = block.older;
@@ -49,7 +49,7 @@ pub const Arena = struct {
         arena.at = 0;
     }
 
-    /// The face that std's containers want. Good until `reset`.
+    /// The arena as a `std.mem.Allocator`. Allocations live until `reset`.
     pub fn allocator(arena: *Arena) std.mem.Allocator {
         return .{
             .ptr = arena,

@@ -1,6 +1,6 @@
-//! Answers an exchange of a worker whose host is somebody else's, with what a function does to a response:
-//! the files of a folder for instance, beside applications in C or Perl. The exchange is answered here and
-//! now, and its host hears nothing of it. Does not know: whose the worker is.
+//! Answers an exchange of a worker that has another host, with a response that a function fills: the files of
+//! a folder for instance, beside applications in C or Perl. The exchange is answered at once, and its host
+//! hears nothing of it. Does not know: the worker's host.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -46,7 +46,7 @@ pub const Draft = struct {
 };
 
 /// Asks `answerer.answer(*const Request, *Response) !bool` for an answer to a request whose body is of no
-/// interest. False: it has none, and nothing has happened. An error of it is a 500.
+/// interest. False: there is none, and nothing has happened. An error of the answerer becomes a 500.
 pub fn answer(worker: anytype, exchange: *Exchange, head: *const Head, answerer: anytype) bool {
     var draft: Draft = undefined;
     draft.begin(&worker.pool, head);
@@ -73,18 +73,19 @@ fn deliver(worker: anytype, exchange: *Exchange, response: *Response) void {
     send(worker, exchange, response) catch if (worker.find(ticket)) |same| worker.abort(same);
 }
 
-/// Answers an exchange with what a thread has made of a draft over `pool`, which is not the worker's: it goes
-/// over into that. Nothing is read of its file in the loop, and the draft is to be ended.
+/// Answers an exchange with a draft that a thread has filled, over `pool`, which is not the worker's: its
+/// content moves to the worker's pool. The loop reads nothing of its file. The draft has to be ended
+/// afterwards.
 pub fn deliverSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *engine.Pool) void {
     settle(worker, exchange);
     const ticket = exchange.ticket;
     sendSlow(worker, exchange, response, pool) catch if (worker.find(ticket)) |same| worker.abort(same);
 }
 
-/// Leaves the exchange's host out: the answer is made here.
+/// Takes the exchange from its host: the answer is made here.
 fn settle(worker: anytype, exchange: *Exchange) void {
     exchange.silence();
-    // The answer needs no body: it is read and forgotten when the response is complete.
+    // The answer needs no request body, which is read and forgotten when the response is complete.
     if (exchange.takeIntake()) |intake| worker.dropIntake(intake);
     exchange.pauseInput(worker.clock.now);
 }
@@ -103,7 +104,7 @@ fn sendSlow(worker: anytype, exchange: *Exchange, response: *Response, pool: *en
     _ = try worker.write(same, .{ .parts = .{ .chain = &chain, .len = len } }, .{ .last = true });
 }
 
-/// Moves a file, or parts of it, to a chain of another pool. On an error some of it is in either place.
+/// Moves a file, or parts of it, to a chain of another pool. On an error each place may have some of it.
 fn moveBody(
     response: *Response,
     from: *engine.Pool,

@@ -1,5 +1,5 @@
-//! Job: on which io a server runs. It is compiled once for each that this system has, and the choice is made
-//! when a server is created: after that nothing on the way of a request asks again.
+//! The choice of the io on which a server runs. A server is compiled for each io that this system has, and
+//! the choice is made when a server is created: after that no request asks again.
 //! Does not know: what a server does (server.zig), and how an io does it.
 const std = @import("std");
 const io = @import("io");
@@ -26,7 +26,7 @@ pub fn Server(comptime Handler: type) type {
         /// The server behind `running` is freed. This struct lies in a page of its own, which `deinit` alone
         /// gives back: a `shutdown` that comes after the end of `start` finds it and sees that.
         is_freed: std.atomic.Value(bool) = .init(false),
-        /// Calls of other threads that look at `running`: it is not freed under them.
+        /// The number of calls by other threads that use `running`, which is not freed meanwhile.
         visitors: std.atomic.Value(u32) = .init(0),
 
         const Given = Native.Given;
@@ -72,7 +72,7 @@ pub fn Server(comptime Handler: type) type {
 
         const shells = std.heap.page_allocator;
 
-        /// The handler that answers, shared by all worker threads. Until the server is freed.
+        /// The handler that answers, shared by all worker threads. Valid until the server is freed.
         pub fn handler(self: *Self) *Handler {
             return switch (self.running) {
                 inline else => |server| server.handler,
@@ -96,7 +96,7 @@ pub fn Server(comptime Handler: type) type {
             return .uring;
         }
 
-        /// The io that it runs on; after `.io = .uring` this may be `.native`.
+        /// The io that the server runs on; after `.io = .uring` this may be `.native`.
         pub fn backend(self: *const Self) io.Backend {
             return self.running;
         }
@@ -161,8 +161,8 @@ pub fn Server(comptime Handler: type) type {
             return metrics.write(out, &counted);
         }
 
-        /// Writes the same as a page for people, with a row for each worker: HTML without scripts, which a
-        /// browser loads anew every five seconds. From any thread. `error.NotCounted`: as of `writeMetrics`.
+        /// Writes the counters as a page for people, with a row for each worker: HTML without scripts, which
+        /// a browser loads anew every five seconds. From any thread. Errors as in `writeMetrics`.
         pub fn writeStatusPage(self: *Self, out: *std.Io.Writer) error{ NotCounted, WriteFailed }!void {
             const counted = self.totals() orelse return error.NotCounted;
             try status_page.begin(out);
@@ -173,7 +173,7 @@ pub fn Server(comptime Handler: type) type {
             return status_page.end(out, &counted);
         }
 
-        /// Null: there is no such worker.
+        /// The statistics of a worker; null: there is no such worker.
         fn workerStatistics(self: *Self, number: usize) ?Stats {
             if (!self.enter()) return null;
             defer self.leave();
@@ -190,7 +190,7 @@ pub fn Server(comptime Handler: type) type {
             };
         }
 
-        /// The file of the access log was moved away: lines go to a new one of that name. From any thread.
+        /// Opens the access log's file anew, after the old file was moved away. From any thread.
         pub fn reopenAccessLog(self: *Self) void {
             if (!self.enter()) return;
             defer self.leave();
@@ -214,7 +214,7 @@ pub fn Server(comptime Handler: type) type {
             }
         }
 
-        /// Whether there is something to look at; then `leave` has to follow.
+        /// Whether the server is not freed. If so, `leave` has to follow.
         fn enter(self: *Self) bool {
             // Either this sees `is_freed`, or `free` sees this visitor and waits.
             _ = self.visitors.fetchAdd(1, .seq_cst);

@@ -60,7 +60,7 @@ pub const BodyWriter = struct {
         return taken + repeated.len * splat;
     }
 
-    /// Short bytes wait in the buffer for others, long ones go as they are.
+    /// Few bytes wait in the buffer for others, many go as they are.
     fn take(writer: *BodyWriter, bytes: []const u8) std.Io.Writer.Error!void {
         const interface = &writer.interface;
         if (bytes.len > interface.unusedCapacityLen()) try writer.sendBuffer();

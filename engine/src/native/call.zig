@@ -1,5 +1,5 @@
 //! A request in the hands of a Zig handler: the request and the response that the handler sees, their memory,
-//! and how far both are. Does not know: the handler's type, the worker's type (native.zig), sockets.
+//! and how far both are. Does not know: the handler's type, the worker's type (host.zig), sockets.
 const std = @import("std");
 const assert = std.debug.assert;
 const protocol = @import("protocol");
@@ -23,9 +23,9 @@ const Ticket = @import("server").Ticket;
 pub const Call = struct {
     /// The call's own slot.
     ticket: Ticket,
-    /// The host of all calls of a worker; native.zig knows its type.
+    /// The host of all calls of a worker; host.zig knows its type.
     host: *anyopaque,
-    /// Null once the response is complete or the client gone: the exchange may be somebody else's then.
+    /// Null once the response is complete or the client gone: the exchange may be another request's then.
     exchange: ?*Exchange,
     request: Request,
     response: Response,
@@ -59,7 +59,7 @@ pub const Call = struct {
         detached,
     };
 
-    /// Ready for a request. `head` is borrowed until `keepHead`, `client` during the call only.
+    /// Prepares the call for a request. `head` is borrowed until `keepHead`, `client` during the call only.
     pub fn begin(
         call: *Call,
         ticket: Ticket,
@@ -95,14 +95,14 @@ pub const Call = struct {
         call.arena.reset();
     }
 
-    /// Copies the head, so that the request outlives the receive buffer. Once is enough.
+    /// Copies the head, if that was not done before, so that the request outlives the receive buffer.
     pub fn keepHead(call: *Call) error{OutOfMemory}!void {
         if (call.request.head == &call.kept_head or call.intake != null) return;
         call.kept_head = try call.copyOf(call.request.head);
         call.request.setHead(&call.kept_head);
     }
 
-    /// The request is that of an intake, which becomes the call's, also on an error.
+    /// Takes the intake of the request over, with body and trailers, also on an error.
     pub fn keepIntake(call: *Call, intake: *Intake) error{OutOfMemory}!void {
         call.intake = intake;
         assert(call.request.head == &intake.head);

@@ -1,6 +1,6 @@
 //! An answer that comes later, from any thread: `response.detach()` gives one, and it is finished exactly
-//! once, by `answer`, `end` or `drop`. Does not know: the worker that the request belongs to; commands in its
-//! mailbox are all that crosses.
+//! once, by `answer`, `end` or `drop`. Does not know: the worker that the request belongs to; only commands
+//! in its mailbox go there.
 const std = @import("std");
 const Field = @import("protocol").http.Field;
 const Header = @import("response.zig").Header;
@@ -38,7 +38,7 @@ pub const Detached = struct {
     /// The most headers that a detached answer may have.
     pub const headers_max = Response.headers_max;
 
-    /// Sends a whole answer and finishes. On an error it is not finished: try again, or `drop`.
+    /// Sends a whole answer and finishes. After an error the answer is not finished: try again, or `drop`.
     pub fn answer(detached: Detached, whole: Answer) Error!void {
         var fields: [headers_max]Field = undefined;
         try detached.inbox.tell(detached.ticket, .{ .start = .{
@@ -73,8 +73,8 @@ pub const Detached = struct {
 
     /// Finishes without an answer: the client gets a 500, or a cut connection if the response had begun.
     pub fn drop(detached: Detached) void {
-        // If not even that can be said, the server is gone, or the request stays open until
-        // its client gives up.
+        // If this command cannot be posted, the server is gone, or the request stays open until its client
+        // gives up.
         detached.inbox.tell(detached.ticket, .abort) catch {};
         detached.inbox.release();
     }

@@ -13,15 +13,15 @@ pub const Event = protocol.http.event_stream.Event;
 
 /// How a stream begins.
 pub const Options = struct {
-    /// How long clients wait before they come back, in milliseconds; null: what they like, a few seconds.
+    /// Milliseconds before a client that has lost the stream comes back; null: the client's choice.
     retry_ms: ?u32 = null,
-    /// A comment goes out this often, in milliseconds, so that nobody between takes the connection for dead;
-    /// 0: never.
+    /// Milliseconds between two comments, which keep proxies from taking the connection for dead; 0: no
+    /// comments.
     heartbeat_ms: u32 = 15_000,
 };
 
 /// An open stream. A value: any thread may use it, and one of them ends it, once, by `end`, also when
-/// `handleAbort` has told that the client is gone. Until then nothing is wrong with sending.
+/// `handleAbort` has told that the client is gone. Until then sending does no harm.
 pub const EventStream = struct {
     detached: Detached,
 
@@ -49,14 +49,14 @@ pub const EventStream = struct {
         return .{ .detached = try response.detach() };
     }
 
-    /// The id of the last event that the client has seen, if it comes back and knows one: it wants those that
-    /// came behind it. Borrowed from the request.
+    /// The id of the last event that the client has seen; a client that comes back sends it, to get the
+    /// events behind that one. Null: it sends none. Borrowed from the request.
     pub fn lastEventId(request: *const Request) ?[]const u8 {
         const id = request.findHeader("last-event-id") orelse return null;
         return if (id.len > 0) id else null;
     }
 
-    /// Sends an event, all of it or nothing, which is copied. Those of one thread arrive in their order.
+    /// Sends a copy of an event, or nothing of it. Events of one thread arrive in their order.
     pub fn send(stream: EventStream, event: Event) SendError!void {
         const len = try event.size();
         var small: [1024]u8 = undefined;

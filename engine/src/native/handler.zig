@@ -1,5 +1,5 @@
-//! The contract of a Zig handler, checked at compile time: what is missing, misspelled or has the wrong shape
-//! stops the compiler with a sentence that says what to write.
+//! The contract of a Zig handler, checked at compile time: a hook that is missing, misspelled or of the wrong
+//! shape stops the compiler with a sentence that says what to write.
 //!
 //! A handler is one object for all worker threads. It has
 //!
@@ -13,7 +13,7 @@
 //! or is a value that the program gives to `Server.initWith`; its `deinit`, if it has one, is called when the
 //! server is freed, and leaves the memory of the value itself alone.
 //!
-//! If it wants to, it has any of these (all run in the worker thread that owns the connection):
+//! A handler may have these hooks, too (all run in the worker thread that owns the connection):
 //!
 //!     pub fn handleBody(self, request: *Request, response: *Response, piece: []const u8, last: bool) void
 //!         Request bodies come in pieces instead of whole: `handleRequest` is called with the head, this with
@@ -38,13 +38,13 @@
 //!
 //!     pub fn handleStop(self) void
 //!         The server stops, and waits for the responses that are open: called once, by one of the workers.
-//!         Here streams end that would go on for ever.
+//!         Streams that would go on for ever end here.
 //!
 //! `handleRequest`, `handleBody` and `handleDrain` may return `!void`.
 //!
 //! The hooks of WebSockets are in ws.zig.
 //!
-//! Does not know: how a worker calls them (native.zig, native_ws.zig).
+//! Does not know: how a worker calls them (host.zig, sockets.zig).
 const std = @import("std");
 const Request = @import("request.zig").Request;
 const Response = @import("response.zig").Response;
@@ -161,7 +161,7 @@ pub fn checkValue(comptime Handler: type) void {
 pub fn fault(comptime Handler: type) ?[]const u8 {
     const name = @typeName(Handler);
     if (@typeInfo(Handler) != .@"struct") return name ++ " has to be a struct";
-    // First, so that who has misspelled a hook is told that, and not that there is none.
+    // Misspelled hooks come first: they would be reported as missing otherwise.
     for (@typeInfo(Handler).@"struct".decl_names) |declared| {
         const looks_like_one = std.mem.startsWith(u8, declared, "handle") and
             @typeInfo(@TypeOf(@field(Handler, declared))) == .@"fn";
@@ -227,7 +227,7 @@ fn hookFault(comptime Handler: type, comptime hook: Hook) ?[]const u8 {
     return name ++ "." ++ hook.name ++ " has to be " ++ signature ++ ", not " ++ shown(Found);
 }
 
-/// A function's type in few words: an inferred error set has a name that nobody can read.
+/// A function's type in few words: the name of an inferred error set cannot be read.
 fn shown(comptime Found: type) []const u8 {
     const info = switch (@typeInfo(Found)) {
         .@"fn" => |info| info,
@@ -245,7 +245,7 @@ fn shown(comptime Found: type) []const u8 {
     };
 }
 
-/// Whether a hook of a WebSocket takes its number.
+/// Whether a hook of a WebSocket takes its number in place of a pointer.
 pub fn takesNumber(comptime Function: type) bool {
     return @typeInfo(Function).@"fn".param_types[1] == ws.Id;
 }
@@ -284,7 +284,7 @@ pub inline fn failure(returned: anytype) ?anyerror {
     return if (returned) |_| null else |err| err;
 }
 
-/// `*const T` takes a `*T`.
+/// Whether a hook takes `*const T` where it is given a `*T`.
 fn isConstOf(comptime Given: type, comptime Wanted: type) bool {
     const given = @typeInfo(Given);
     const wanted = @typeInfo(Wanted);
@@ -359,7 +359,7 @@ test "a complete handler has no fault, may take self as const and return errors"
         pub fn handleWSFrame(_: *Self, _: *ws.WebSocket, _: *ws.Frame) !void {}
         pub fn handleWSDrain(_: *Self, _: std.posix.socket_t) void {}
         pub fn handleWSDisconn(_: *Self, _: *ws.WebSocket) void {}
-        // No functions, so nobody takes them for hooks.
+        // Declarations that are no functions are not taken for hooks.
         pub const handled_max = 5;
         pub const handles = struct {};
     };

@@ -1,5 +1,5 @@
-//! The host for Zig handlers: turns what a worker tells into calls of the handler's hooks, and what the
-//! handler says into commands. One per worker; all share one handler. The life of a call is in call.zig.
+//! The host for Zig handlers: turns calls by a worker into calls of the handler's hooks, and the handler's
+//! answers into commands. One per worker; all share one handler. The life of a call is in call.zig.
 //! Does not know: bytes on the wire, sockets, threads.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -51,12 +51,12 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
         const refills = @hasDecl(Handler, "handleDrain");
 
         handler: *Handler,
-        /// Set by the owner of both before the first request.
+        /// Set before the first request, by the owner of host and worker.
         worker: *Worker,
         inbox: *Inbox,
         /// The largest response body, and the most that may wait for a slow client, in bytes.
         response_bytes_max: usize,
-        /// The largest body that is put together for a handler which takes others in pieces, in bytes.
+        /// The largest body that `Request.gatherBody` puts together, in bytes.
         request_bytes_max: usize = 1024 * 1024,
         calls: Slab(Call),
         sockets: Sockets,
@@ -81,7 +81,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             };
         }
 
-        /// Before the worker's: what calls hold comes from the worker's pool.
+        /// To be called before the worker's `deinit`: memory of calls comes from the worker's pool.
         pub fn deinit(host: *Self) void {
             var calls = host.calls.iterator();
             while (calls.next()) |call| host.release(call);
@@ -89,7 +89,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             host.sockets.deinit();
         }
 
-        // ---- What the worker tells
+        // ---- Calls by the worker
 
         /// Makes a request and a response of an exchange, and calls the handler as soon as it may have them.
         pub fn request(host: *Self, worker: *Worker, exchange: *Exchange, head: *const Head) void {
@@ -106,7 +106,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             host.introduce(call);
         }
 
-        /// The handler gets the body in pieces, or with the request.
+        /// Lets the handler have the body in pieces, or takes it over with the request.
         fn takeBody(call: *Call) error{OutOfMemory}!void {
             const exchange = call.exchange.?;
             if (!streams_bodies) {
@@ -126,7 +126,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             host.piece(call, bytes, false);
         }
 
-        /// The handler wants this body whole.
+        /// Adds a piece to a body that the handler wants whole.
         fn gather(host: *Self, call: *Call, bytes: []const u8) void {
             if (call.custody == .detached) return; // a detached request takes no more of the body
             const room = host.gatherMax(call) - call.gathered.unread().len;
@@ -216,7 +216,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             host.ended = true;
         }
 
-        /// Never: handlers are called at once.
+        /// Whether other threads have sent commands; handlers are called at once, and never wait.
         pub fn waiting(host: *const Self) bool {
             return host.inbox.hasMail();
         }
@@ -263,8 +263,8 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         const logged_path_bytes_max = 200;
 
-        /// A response that the hook prepared is not sent. Of one on its way the client has to see that
-        /// it is not complete.
+        /// A hook has failed. A prepared response is not sent; a response on its way is cut, so that the
+        /// client sees that it is not complete.
         noinline fn failed(host: *Self, call: *Call, hook: []const u8, err: anyerror) void {
             const response = &call.response;
             response.upgrade = null;
@@ -345,7 +345,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             }
         }
 
-        /// Whether the client has announced a body that is not going to be put together.
+        /// Whether the client has announced a longer body than may be put together.
         fn isTooLong(host: *const Self, call: *const Call) bool {
             if (!call.request.gathers or call.response.state != .collecting) return false;
             return switch (call.request.head.body) {
@@ -401,7 +401,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         // ---- Whole answers
 
-        /// Sends what was collected, which ends the call.
+        /// Sends the collected response, which ends the call.
         fn answer(host: *Self, call: *Call) void {
             host.sendWhole(call) catch |err| {
                 log.warn("response not sent: {t}", .{err});
@@ -432,8 +432,8 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         const Last = union(enum) { start: *const Start, bytes: []const u8, body };
 
-        /// The last command of an exchange: it may be gone afterwards, so the call lets go of it first. On an
-        /// error it is the call's again.
+        /// Gives the last command of an exchange, which may be gone afterwards: so the call lets go of the
+        /// exchange first. On an error the call has the exchange again.
         inline fn finish(host: *Self, call: *Call, last: Last) SendError!void {
             const exchange = call.exchange orelse return error.Closed;
             const worker = host.worker;
@@ -472,7 +472,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             call.response.state = .ended;
         }
 
-        /// Sends a part of the request's body from where it is. Nobody reads the request any more.
+        /// Sends a part of the request's body from where it is. No hook reads the request any more.
         fn sendBack(
             host: *Self,
             call: *Call,
@@ -538,7 +538,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             host.release(call);
         }
 
-        /// Ends an exchange so that the client can tell that what it has is not complete.
+        /// Ends an exchange so that the client can tell that its response is not complete.
         fn cut(host: *Self, call: *Call) void {
             const exchange = call.exchange orelse return;
             call.exchange = null;
@@ -546,7 +546,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             host.worker.abort(exchange);
         }
 
-        // ---- What a response asks for
+        // ---- Functions of a response's `Link`
 
         const link: response_file.Link = .{
             .send = send,
@@ -683,7 +683,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         // ---- Commands from other threads
 
-        /// Does what the command in a message says, and frees it.
+        /// Obeys the command in a message, and frees the message.
         pub fn receive(host: *Self, mail: *Message) void {
             var space: [Detached.headers_max]Field = undefined;
             const addressed = mail.content.command;
@@ -731,10 +731,10 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
             }
         }
 
-        /// Does what a detached answer says. An `abort` is an error: nobody will answer.
+        /// Obeys a command of a detached answer. An `abort` is an error: no answer will come.
         fn applyCommand(host: *Self, call: *Call, command: Command) SendError!void {
             const exchange = call.exchange orelse return error.Closed;
-            // If the client goes meanwhile, `aborted` leaves the call to us.
+            // If the client goes meanwhile, `aborted` leaves the call to this function.
             call.custody = .handler;
             defer if (call.custody == .handler) {
                 call.custody = .detached;
@@ -765,7 +765,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
                 .repeat => |said| try host.worker.setRepeat(exchange, said.bytes, said.interval_ms),
                 .idle_limit => |idle_ms| host.worker.limitAnswer(exchange, idle_ms),
                 .abort => return error.OutOfOrder,
-                else => unreachable, // other threads send no other message
+                else => unreachable, // other threads send no other command
             }
         }
     };

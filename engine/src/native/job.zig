@@ -44,7 +44,7 @@ pub const Job = struct {
 
     const alignment = 16;
     const own_bytes = std.mem.alignForward(usize, @sizeOf(Job), alignment);
-    /// The longest message of bytes that goes to the worker.
+    /// The most bytes of a body that go to the worker in one message.
     const piece_bytes_max = 256 * 1024;
 
     comptime {
@@ -58,7 +58,7 @@ pub const Job = struct {
             request.peer.len + request.body.len;
     }
 
-    /// A copy, whose memory has `sizeOf` bytes. Detaches the response; on an error it is as it was.
+    /// Copies a request to memory of `sizeOf` bytes, and detaches the response. On an error it is as it was.
     pub fn create(
         gpa: std.mem.Allocator,
         bytes: usize,
@@ -164,7 +164,7 @@ pub const Job = struct {
         });
     }
 
-    /// A piece of the body, in messages that are not too long for the mailbox.
+    /// Sends bytes of the body, in messages that are not too long for the mailbox.
     fn writeAll(job: *Job, bytes: []const u8) SendError!void {
         var rest = bytes;
         while (rest.len > 0) {
@@ -202,7 +202,7 @@ pub const Job = struct {
         };
     }
 
-    /// The last word: a whole answer, or the end of one that has begun.
+    /// Sends a whole answer, or the end of an answer that has begun.
     fn finish(job: *Job, whole: ?Detached.Answer) SendError!void {
         const result = if (whole) |all| job.patiently(Detached.answer, .{all}) else job.detached.end();
         result catch |err| return failure(err);
@@ -210,7 +210,7 @@ pub const Job = struct {
         job.response.state = .ended;
     }
 
-    /// Waits while clients are slow, which this thread may do. They have deadlines.
+    /// Sends a message, and waits while the mailbox is full because clients are slow. They have deadlines.
     fn patiently(job: *Job, comptime say: anytype, what: anytype) Detached.Error!void {
         const pause_ms = 5;
         while (true) {
@@ -235,7 +235,7 @@ pub const Job = struct {
         };
     }
 
-    // ---- What a response asks for
+    // ---- Functions of a response's `Link`
 
     const link: Link = .{
         .send = send,
@@ -316,7 +316,7 @@ pub const Job = struct {
         response.state = .ended;
     }
 
-    /// The answer comes from elsewhere.
+    /// Leaves the answer to the holder of the result.
     fn detach(response: *Response) error{ OutOfMemory, Closed }!Detached {
         const job = of(response);
         if (!job.is_open) return error.Closed;

@@ -1,6 +1,5 @@
 //! The query of a request: names and values, as they came or decoded (WHATWG URL standard,
-//! application/x-www-form-urlencoded). Does not know: where the text comes from, and who keeps what is
-//! decoded.
+//! application/x-www-form-urlencoded). Does not know: where the text comes from, and who keeps decoded text.
 const std = @import("std");
 const percentDecode = @import("protocol").http.target.percentDecode;
 
@@ -11,7 +10,7 @@ pub const Pairs = struct {
     /// `value` is null for a bare name ("?debug").
     pub const Pair = struct { name: []const u8, value: ?[]const u8 };
 
-    /// `text` is what follows the "?".
+    /// `text`: the part of a target behind the "?".
     pub fn init(text: []const u8) Pairs {
         return .{ .rest = text };
     }
@@ -30,7 +29,7 @@ pub const Pairs = struct {
     }
 };
 
-/// Whether `text` is anything else after `decode`.
+/// Whether `decode` may change `text`.
 pub fn isEncoded(text: []const u8) bool {
     return std.mem.findAny(u8, text, "%+") != null;
 }

@@ -1,4 +1,4 @@
-//! Numbers for open WebSockets, so that any thread can name one without holding on to it:
+//! Numbers for open WebSockets, so that any thread can name a WebSocket without holding on to it:
 //! `writeMessage(number, …)` has nothing but the number. One table per process, because a number has to find
 //! its server by itself; it is empty unless WebSockets are open. A number is no descriptor, and is not given
 //! out again before two thousand million others were: a late message cannot reach another WebSocket. Does not
@@ -8,14 +8,14 @@ const assert = std.debug.assert;
 const Inbox = @import("server").Inbox;
 const Ticket = @import("server").Ticket;
 
-/// Names an open WebSocket; the type that handlers of the seed's shape take, which is why it
-/// looks like a socket.
+/// The number of an open WebSocket. It has the type of a socket, because that is what handlers of the
+/// package's first shape take.
 pub const Id = std.posix.socket_t;
 
 /// The inbox of a WebSocket's worker, and its ticket there.
 pub const Place = struct { inbox: *Inbox, ticket: Ticket };
 
-/// Safe in all threads, and no business of the program's own allocator: the table outlives servers.
+/// For all threads; the program's own allocator would not do, because the table outlives servers.
 const gpa = std.heap.smp_allocator;
 
 var busy: std.atomic.Value(bool) = .init(false);
@@ -36,7 +36,7 @@ pub fn add(place: Place) error{OutOfMemory}!Id {
     }
 }
 
-/// The WebSocket has ended.
+/// Forgets a WebSocket that has ended.
 pub fn remove(id: Id) void {
     lock();
     defer unlock();

@@ -32,7 +32,7 @@ pub const Request = struct {
     peer: []const u8,
     /// The peer's port; 0 over a Unix socket, and where a proxy does not tell.
     peer_port: u16,
-    /// See `isSecure`.
+    /// The result of `isSecure`.
     secure: bool,
     /// When the round of its worker's loop began in which the request was read, in microseconds of
     /// the monotonic clock.
@@ -40,15 +40,15 @@ pub const Request = struct {
     /// Memory that lives as long as the request. Costs no heap allocation after warm-up; nothing
     /// needs to be freed.
     arena: std.mem.Allocator,
-    /// The handler's own: kept between the hooks that are called for one request.
+    /// A pointer of the handler's own, kept between the hooks that are called for one request.
     context: ?*anyopaque,
-    /// A router's own, as `context` is the handler's.
+    /// A pointer of the router's own.
     routed: ?*anyopaque,
-    /// See `gatherBody`.
+    /// Whether the body is put together, see `gatherBody`.
     gathers: bool,
     /// The most bytes that are gathered; null: as many as the server's settings say.
     gather_max: ?usize,
-    /// See `security`.
+    /// The TLS layer of the connection, see `security`; null: it has none.
     tunnel: ?*Tunnel,
     /// The parsed head, for handlers that need more than the functions below.
     head: *const Head,
@@ -65,16 +65,16 @@ pub const Request = struct {
         return request.secure;
     }
 
-    /// Whether a body comes with it, which may turn out to be empty if it is chunked. `handleBody` is called
-    /// for these requests only, and for each of them a last time.
+    /// Whether a body comes with the request, which may turn out to be empty if it is chunked. `handleBody`
+    /// is called for these requests only, and for each of them a last time.
     pub fn hasBody(request: *const Request) bool {
         return request.head.body != .none;
     }
 
     /// For handlers with `handleBody`, in `handleRequest`: the body of this request is put together, as those
-    /// of all requests are for other handlers. `handleBody` is called once, with the whole of it, which is in
-    /// `body` as well. It lies in memory; one that is larger than the server's `request_buffer_size` (1 MiB
-    /// if that is null) is refused (413).
+    /// of all requests are for other handlers. `handleBody` is called once, with the whole body, which is in
+    /// `body` as well. It lies in memory; a body that is larger than the server's `request_buffer_size` (1
+    /// MiB if that is null) is refused (413).
     pub fn gatherBody(request: *Request) void {
         request.gathers = true;
     }
@@ -102,9 +102,9 @@ pub const Request = struct {
         return request.head.path.of(request.head.text);
     }
 
-    /// Whom the request is for, with the port if the client names one: the host of an absolute-form target,
-    /// else the value of the Host header, which says the same then (RFC 9112 section 3.2.2). Empty only if an
-    /// HTTP/1.0 client, or an empty Host header, names none.
+    /// The host that the request is for, with the port if the client names one: that of an absolute-form
+    /// target, else the value of the Host header, which says the same then (RFC 9112 section 3.2.2). Empty
+    /// only if an HTTP/1.0 client, or an empty Host header, names none.
     pub fn getHost(request: *const Request) []const u8 {
         return request.head.authority.of(request.head.text);
     }

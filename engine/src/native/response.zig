@@ -42,8 +42,8 @@ pub const Header = struct {
 pub const Flow = enum {
     /// The client takes more: go on writing.
     ready,
-    /// The client is slower than the handler: stop, `handleDrain` is called when there is room. Who goes on
-    /// nevertheless is served up to the server's `response_body_buffer_size`.
+    /// The client is slower than the handler: stop, `handleDrain` is called when there is room. Further bytes
+    /// are taken all the same, up to the server's `response_body_buffer_size`.
     wait,
 };
 
@@ -118,7 +118,7 @@ pub const Link = struct {
     offersWebSocket: *const fn (*const Response) bool,
     /// The handler's page for a status, if it has one.
     errorPage: *const fn (*const Response, Status) ?ErrorPage = noPage,
-    /// Large bodies may lie in blocks of the worker's pool.
+    /// Whether large bodies may lie in blocks of the worker's pool.
     takes_blocks: bool = true,
 
     fn noPage(_: *const Response, _: Status) ?ErrorPage {
@@ -208,8 +208,8 @@ pub const Response = struct {
         }
     };
 
-    /// Replaces the body by a copy of `bytes`. Content-Length is added by itself unless the handler does.
-    /// A part of the request's body is not copied.
+    /// Replaces the body by a copy of `bytes`. Content-Length is added unless the handler adds it. A part of
+    /// the request's body is not copied.
     pub fn setBody(response: *Response, bytes: []const u8) BodyError!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         if (bytes.len > response.body_bytes_max) return error.ResponseBodyBufferTooSmall;
@@ -259,7 +259,7 @@ pub const Response = struct {
         return slices[0..1];
     }
 
-    /// Replaces the body by the same one in a content coding; the bytes are borrowed as by
+    /// Replaces the body by `bytes`, its form in a content coding, which are borrowed as by
     /// `setBodyBorrowed`. A Content-Length that was added is dropped.
     pub fn setEncoded(
         response: *Response,
@@ -271,8 +271,8 @@ pub const Response = struct {
         response.lines.found.content_length = null;
     }
 
-    /// For the server: the response is sent while the handler may still read the request, so that a part of
-    /// that which is the body is copied now.
+    /// For the server: copies a body that is a part of the request's, because the response is sent while the
+    /// handler may still read the request.
     pub fn detachBody(response: *Response) error{OutOfMemory}!void {
         switch (response.body) {
             .request => |bytes| try response.copyBody(bytes),
@@ -281,7 +281,7 @@ pub const Response = struct {
     }
 
     /// Replaces the body by bytes that the caller keeps unchanged until the response is complete, for example
-    /// constants, or memory of `request.arena`. Small ones are not copied here, large ones are, once.
+    /// constants, or memory of `request.arena`. More than `small_bytes` are copied here, once.
     pub fn setBodyBorrowed(response: *Response, bytes: []const u8) BodyError!void {
         if (bytes.len > small_bytes) return response.setBody(bytes);
         if (response.state != .collecting) return error.AlreadyStarted;
@@ -289,9 +289,9 @@ pub const Response = struct {
         response.body = .{ .bytes = bytes };
     }
 
-    /// Replaces the body by bytes that others use as well. Large ones go out where they lie, and are released
-    /// when they were sent or will not be; small ones are copied when the response is sent. On an error they
-    /// stay the caller's to release.
+    /// Replaces the body by bytes that others use as well. More than `small_bytes` go out where they lie, and
+    /// are released when they were sent or will not be; fewer are copied when the response is sent. On an
+    /// error the caller has to release them.
     pub fn setBodyShared(response: *Response, shared: SharedBody) error{AlreadyStarted}!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         response.dropBody();
@@ -306,8 +306,8 @@ pub const Response = struct {
         response.body = .{ .file = file };
     }
 
-    /// Drops what was prepared: the status is `.ok` again, and there is no body and no header but those that
-    /// `keepHeaders` has kept.
+    /// Drops the prepared response: the status is `.ok` again, and there is no body and no header but those
+    /// that `keepHeaders` has kept.
     pub fn reset(response: *Response) error{AlreadyStarted}!void {
         if (response.state != .collecting) return error.AlreadyStarted;
         const text = response.lines.text[0..response.kept.bytes];
@@ -321,14 +321,14 @@ pub const Response = struct {
 
     /// The headers that the response has now go out whatever becomes of it: with the answer to an error that
     /// the handler returns (a WWW-Authenticate, say), behind `reset` and `answerStatus`, and with the answer
-    /// of another thread. An answer to an error leaves out those that speak of a body, as Content-Type does.
+    /// of another thread. An answer to an error leaves out headers about a body, like Content-Type.
     pub fn keepHeaders(response: *Response) void {
         if (response.state != .collecting) return;
         response.kept = .{ .bytes = response.lines.text.len, .count = response.count };
     }
 
-    /// Drops what was prepared, as `reset` does, for the answer to an error: kept headers that speak of the
-    /// body go as well.
+    /// Drops the prepared response, as `reset` does, for the answer to an error: kept headers about the body
+    /// go as well.
     pub fn fail(response: *Response, status: Status) error{AlreadyStarted}!void {
         try response.reset();
         response.status = status;
@@ -359,8 +359,8 @@ pub const Response = struct {
         return false;
     }
 
-    /// Replaces what was prepared by a status that says enough: its text is the body ("404 Not Found"), or
-    /// the page that the handler's `handleErrorPage` has for it.
+    /// Replaces the prepared response by a status: its text is the body ("404 Not Found"), or the page that
+    /// the handler's `handleErrorPage` has for it.
     pub fn answerStatus(response: *Response, status: Status) HeaderError!void {
         try response.reset();
         response.status = status;
@@ -381,7 +381,7 @@ pub const Response = struct {
         return true;
     }
 
-    /// Replaces the body by bytes and file ranges, which are the response's from then on, `len` bytes in all.
+    /// Replaces the body by bytes and file ranges, `len` bytes in all, which the response owns from then on.
     /// On an error they stay the caller's.
     pub fn setParts(response: *Response, chain: *Outbox, len: u64) error{AlreadyStarted}!void {
         if (response.state != .collecting) return error.AlreadyStarted;
@@ -405,7 +405,7 @@ pub const Response = struct {
         response.count += 1;
     }
 
-    /// Adds headers that another response had, as they lay there: `lines.text`, `count` of them, without a
+    /// Adds encoded headers of another response: `text` is its `lines.text`, with `count` of them, without a
     /// Content-Length and a Date.
     pub fn addWritten(response: *Response, text: []const u8, count: u16) HeaderError!void {
         if (response.state != .collecting) return error.AlreadyStarted;
@@ -417,7 +417,7 @@ pub const Response = struct {
         response.count += count;
     }
 
-    /// Adds a header that was made before.
+    /// Adds a header that `Header.init` has checked.
     pub fn addHeader(response: *Response, header: Header) HeaderError!void {
         try response.addNewHeader(header.name, header.text);
     }
@@ -454,12 +454,12 @@ pub const Response = struct {
         return .init(response, buffer);
     }
 
-    /// Ends a streamed response; one that was not started is sent whole.
+    /// Ends a streamed response; a response that was not started is sent whole.
     pub fn end(response: *Response) SendError!void {
         _ = try response.link.send(response, "", true);
     }
 
-    /// From now on, the request may be without a byte in either direction for this time; 0: for ever. Then
+    /// Bounds the time in which no byte moves in either direction, in milliseconds; 0: no bound. After that
     /// the client gets a 504, or a cut connection if the response has started, and `handleAbort` is called.
     /// For answers that come later (`detach`, threads), and for clients that are slow.
     pub fn limitIdle(response: *Response, idle_ms: u32) SendError!void {
@@ -467,9 +467,9 @@ pub const Response = struct {
     }
 
     /// Cuts the response: nothing more is sent, and the connection is closed so that the client can tell that
-    /// what it has is not complete. For what goes wrong once the response has started, when it is too late
-    /// for another status. Does nothing when the response is complete. A hook that returns an error does the
-    /// same. Who has detached the response calls `Detached.drop`.
+    /// the response is not complete. For failures once the response has started, when it is too late for
+    /// another status. Does nothing when the response is complete. A hook that returns an error does the
+    /// same. A detached response is cut by `Detached.drop`.
     pub fn abort(response: *Response) void {
         response.link.abort(response);
     }
@@ -487,14 +487,14 @@ pub const Response = struct {
         try response.link.inform(response, status.code(), fields[0..headers.len]);
     }
 
-    /// Leaves the answer to whoever holds the result, in any thread, at any time. The handler may return at
-    /// once; what it set here before is dropped but for kept headers (`keepHeaders`), unless it was sent. The
-    /// request stays readable for `handleAbort` only: slices of it die with the handler's return.
+    /// Leaves the answer to the holder of the result, in any thread, at any time. The handler may return at
+    /// once; a response that it prepared is dropped but for kept headers (`keepHeaders`), unless it was sent.
+    /// The request stays readable for `handleAbort` only: slices of it die with the handler's return.
     pub fn detach(response: *Response) error{ OutOfMemory, Closed }!Detached {
         return response.link.detach(response);
     }
 
-    /// For the server: ready for a request. `arena`, `body_bytes_max` and `link` stay.
+    /// For the server: prepares the response for a request. `arena`, `body_bytes_max` and `link` stay.
     pub fn begin(response: *Response) void {
         response.status = .ok;
         response.state = .collecting;
@@ -541,13 +541,13 @@ pub const Response = struct {
             .no_content, .reset_content, .not_modified => return,
             else => {},
         }
-        // Nor is the length known of a body that the answer to HEAD leaves out.
+        // The length of a body that the answer to HEAD leaves out is not known, either.
         if (has_head_method and response.body == .none) return;
         response.lines.found.content_length = response.body.len();
     }
 
-    /// For the server: what starts an answer whose body is known. A body in one piece goes along and ends it;
-    /// one of another kind follows. Points into the response.
+    /// For the server: the start of a response whose body is known. A body in one piece goes along and ends
+    /// the response; another body follows. Points into the response.
     pub fn beginning(response: *Response) engine.Start {
         const whole: ?[]const u8 = switch (response.body) {
             .none => "",

@@ -29,7 +29,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         const Self = @This();
         const Host = NativeHost(Self, Handler);
         pub const HostWorker = Worker(Io, Host);
-        /// Sockets are the kernel's.
+        /// Whether sockets are the kernel's, and not simulated.
         const is_real = Io != io.Sim;
         const makes_itself = contract.makesItself(Handler);
         /// The handler that the program gives to the server, of a type that does not make itself.
@@ -49,7 +49,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
         acceptors: []Acceptor(Io, Self) = &.{},
         /// The unit at which the search for the least busy worker begins, so that equals take turns.
         turn: std.atomic.Value(usize) = .init(0),
-        /// The units from here on do not exist yet.
+        /// The number of units that exist.
         ready: usize = 0,
         stopping: std.atomic.Value(Stop) = .init(.no),
         /// Whether the handler was told of the stop.
@@ -74,7 +74,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             /// The worker's statistics as of its last round, for other threads.
             published: Published = @splat(.init(0)),
             published_seconds: u64 = 0,
-            /// For `writeMetrics`, with `metrics`; zeros without.
+            /// The counters of `writeMetrics`; zeros without `metrics`.
             counters: engine.Counters = std.mem.zeroes(engine.Counters),
             /// The value of `stopping` that this worker has obeyed.
             stop_seen: Stop = .no,
@@ -125,8 +125,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                 return unit.given.load(.acquire) - gone;
             }
 
-            /// How long a round may wait: after a change of `stop_seen` not at all, so that an idle worker
-            /// sees that nothing is left.
+            /// The milliseconds that a round may wait: after a change of `stop_seen` none, so that an idle
+            /// worker sees that nothing is left.
             fn patience(unit: *const Unit, now: u64, timeout_ms: i32) i32 {
                 if (unit.stop_seen == .no) return timeout_ms;
                 if (unit.worker.statistics().connections == 0 or unit.stop_seen == .cutting) return 0;
@@ -231,7 +231,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             };
         }
 
-        /// Reads the lists of trusted proxies; what is wrong with one goes to the log.
+        /// Reads the lists of trusted proxies; mistakes in them go to the log.
         fn believeProxies(self: *Self, unit: *Unit) !void {
             if (self.config.trusted_proxies) |text| {
                 unit.worker.clients.setTrust(.{
@@ -274,7 +274,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.ready += 1;
         }
 
-        /// Gives a unit what can fail, once the unit can be freed as a whole.
+        /// Does the rest of a unit's preparation, which may fail, when the unit can be freed as a whole.
         fn equip(self: *Self, unit: *Unit) !void {
             unit.worker.useAdmission(self.units[0].worker.admission);
             if (self.config.metrics) unit.worker.useCounters(&unit.counters);
@@ -326,7 +326,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return all;
         }
 
-        /// The file of the access log was moved away: lines go to a new one of that name. From any thread.
+        /// Opens the access log's file anew, after the old file was moved away. From any thread.
         pub fn reopenAccessLog(self: *Self) void {
             for (self.units) |*unit| unit.worker.reopenAccessLog();
         }
@@ -418,7 +418,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
                             self.config.listenOptions(self.addresses, listener, self.units.len > 1),
                         ) catch |err| return cannotListen(address.*, err);
                     if (number > 0) continue;
-                    // Port 0 has become a real one, which the others share.
+                    // Port 0 has become a real port, which the other workers share.
                     address.* = unit.worker.listenerAddress(id);
                     self.noteFile(listener);
                 }
@@ -436,7 +436,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             return unit.worker.adoptListener(fd);
         }
 
-        /// Accepted sockets inherit it: small packets wait for more (Nagle's algorithm).
+        /// Has small packets wait for more (Nagle). Accepted sockets inherit that from their listener.
         fn gatherPackets(self: *Self) void {
             for (self.units) |*unit| clearNoDelay(&unit.worker.io);
             for (self.acceptors) |*acceptor| clearNoDelay(&acceptor.io);
@@ -487,7 +487,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             self.join();
         }
 
-        /// A program that has chosen no address serves the whole network, which its log should say.
+        /// Logs that a program which has chosen no address serves the whole network.
         fn sayWhere(self: *const Self) void {
             if (!is_real or !std.mem.eql(u8, self.config.ip, ServerConfig.ip_default)) return;
             log.info("listening at {f}, which is every IPv4 address of this machine; .ip = \"127.0.0.1\" " ++
@@ -506,7 +506,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
             if (self.stopping.load(.monotonic) == .no) self.stop(.draining);
         }
 
-        /// Atomics and system calls only.
+        /// Uses atomics and system calls only, because signal handlers call it.
         fn stop(self: *Self, how: Stop) void {
             self.stopping.store(how, .release);
             for (self.units) |*unit| unit.worker.io.wake();
@@ -515,7 +515,7 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         fn serve(self: *Self, unit: *Unit) void {
             const before = if (self.config.cpu_affinity) pin(self.indexOf(unit)) else null;
-            // The thread may be the one that called `run`, and its owner has other plans for it.
+            // The thread may be the one that called `run`: the program gets it back as it was.
             defer if (before) |cores| restrict(&cores);
             while (!unit.host.ended) {
                 self.round(unit, -1) catch |err| {
@@ -591,8 +591,8 @@ pub fn ServerOn(comptime Io: type, comptime Handler: type) type {
 
         const Cores = if (builtin.os.tag == .linux) std.os.linux.cpu_set_t else void;
 
-        /// Binds this thread to the core with this index among those that it may use; those, or null if
-        /// nothing has changed. Elsewhere than on Linux, the kernel's choice will do.
+        /// Binds this thread to the core with this index among the cores that it may use. Returns those
+        /// cores; null: nothing has changed, as on other systems than Linux.
         fn pin(index: usize) ?Cores {
             if (builtin.os.tag != .linux) return null;
             const linux = std.os.linux;

@@ -7,19 +7,18 @@ const Config = @import("server").Config;
 const Fault = @import("server").Fault;
 const ForwardedHeader = @import("server").ForwardedHeader;
 
-/// All fields have defaults that suit a server on the open internet. What `init` needs later of slices it
-/// copies: they may go when it returns.
+/// All fields have defaults that suit a server on the open internet. `init` copies the slices that it needs
+/// later: they may go when it returns.
 pub const ServerConfig = struct {
     /// Numeric IPv4 or IPv6 address to listen at, together with the server's port. The default is every IPv4
-    /// address of the machine, so that whoever reaches it reaches the server; "127.0.0.1" is this machine
-    /// alone. "::" serves both families, unless another place has an IPv4 address at the same port. Empty:
-    /// only `listeners`.
+    /// address of the machine; "127.0.0.1" is this machine alone. "::" serves both families, unless another
+    /// place has an IPv4 address at the same port. Empty: only `listeners`.
     ip: []const u8 = ip_default,
     /// Further places to listen at.
     listeners: []const Place = &.{},
-    /// Certificates: every place with an address speaks TLS, except those that say otherwise. Files that
-    /// change are loaded again; what cannot be used is logged, and the old ones stay. Unix sockets never
-    /// speak TLS. Null: no TLS.
+    /// Certificates: every place with an address speaks TLS, except places that are `plain`. Files that
+    /// change are loaded again; a file that cannot be used is logged, and the old ones stay. Unix sockets
+    /// never speak TLS. Null: no TLS.
     tls: ?tls.ServerConfig = null,
     /// Threads that serve requests; 0: one per core.
     worker_thread_count: usize = 0,
@@ -51,14 +50,14 @@ pub const ServerConfig = struct {
     /// (`request.gatherBody`). Null: `limits.body_bytes_max`, which bounds every body, in pieces or not; with
     /// `handleBody` 1 MiB of that.
     request_buffer_size: ?usize = null,
-    /// The folder of these files. They have no name, so nothing is left behind. It should be on a disk.
+    /// The folder for long bodies. Its files have no name, so none is left behind. It should be on a disk.
     body_folder: []const u8 = "/tmp",
     /// The largest WebSocket message, in bytes (close code 1009 beyond it), in however few frames: 1 GiB at
     /// most. Memory is taken as the message comes. `limits.message_bytes_max` and `limits.frame_bytes_max`
     /// may lower that, not raise it; at their defaults they do neither.
     websocket_buffer_size: usize = 32 * 1024,
-    /// Between two pings to a WebSocket client, and how long its pong may take before it is gone, in
-    /// milliseconds; 0: no pings.
+    /// Milliseconds between two pings to a WebSocket client, and until its pong, without which it counts as
+    /// gone; 0: no pings.
     websocket_ping_ms: u32 = 30_000,
     /// Memory of detached answers and messages to WebSockets between their threads and slow clients,
     /// per worker, in bytes.
@@ -68,18 +67,18 @@ pub const ServerConfig = struct {
     /// After `shutdown`: how long open requests may take before they are cut, in milliseconds. 0: for ever.
     stop_ms: u32 = 30_000,
     /// GET and HEAD requests for this path are answered with 200 and no handler is told of them, also when
-    /// the limit of connections is reached: for whoever asks whether the process is alive. A worker whose
-    /// handler is busy answers nobody until it returns; the others do. Null: there is no such path.
+    /// the limit of connections is reached: for monitors of the process. A worker whose handler is busy does
+    /// not answer before it returns; the other workers do. Null: there is no such path.
     health_path: ?[]const u8 = null,
     /// Counts requests by status and reason, their times, connections, bytes and messages, for
     /// `writeMetrics`. Each request looks at the clock twice more.
     metrics: bool = false,
     /// Writes a line for each request that was answered.
     access_log: ?AccessLog = null,
-    /// Proxies that are believed what they say about clients in header fields: networks, "10.0.0.0/8,
-    /// fd00::/8, unix". Null: none.
+    /// Networks of the proxies whose header fields about clients are believed, "10.0.0.0/8, fd00::/8, unix".
+    /// Null: none.
     trusted_proxies: ?[]const u8 = null,
-    /// The fields that these proxies set; the others are a client's word.
+    /// The fields that these proxies set; clients could set the others.
     forwarded_header: ForwardedHeader = .x_forwarded,
     /// Limits and deadlines of each worker. `init` refuses values outside of their ranges (`Config.rules`)
     /// with `error.OutOfRange`.
@@ -100,15 +99,15 @@ pub const ServerConfig = struct {
     /// A place to listen at.
     pub const Place = union(enum) {
         /// Numeric address and port (0: any free one). `plain`: no TLS here, whatever `tls` says. `proxies`:
-        /// connections begin with a header of the PROXY protocol (version 1 or 2), which says whose they are,
+        /// connections begin with a header of the PROXY protocol (version 1 or 2), which names the client,
         /// and come from these networks ("10.0.0.0/8, fd00::/8, unix"); other peers are cut.
         ip: struct { address: []const u8, port: u16, plain: bool = false, proxies: ?[]const u8 = null },
-        /// A Unix socket. The file is created, and removed when the server is gone; one that nobody
-        /// listens at is replaced. A path with a leading NUL byte: an abstract socket. `access`: the
+        /// A Unix socket. The file is created, and removed when the server is gone; a file at which no
+        /// process listens is replaced. A path with a leading NUL byte: an abstract socket. `access`: the
         /// file's mode and owner.
         unix: struct { path: []const u8, access: io.SocketAccess = .{}, proxies: ?[]const u8 = null },
-        /// A socket that listens already, inherited from whoever started the program: systemd begins with 3.
-        /// The server closes it.
+        /// A socket that listens already, inherited from the program's starter: systemd's first is 3. The
+        /// server closes it.
         inherited: struct { descriptor: i32, plain: bool = false, proxies: ?[]const u8 = null },
     };
 
@@ -122,7 +121,7 @@ pub const ServerConfig = struct {
         };
     }
 
-    /// The place with this number; null for that of the port.
+    /// The place with this number; null: the place of `ip` and the port.
     fn placeAt(config: *const ServerConfig, number: usize) ?Place {
         const own = @intFromBool(config.ip.len > 0);
         return if (number < own) null else config.listeners[number - own];
@@ -195,7 +194,7 @@ pub const ServerConfig = struct {
         return lower(config.limits.body_bytes_max, most);
     }
 
-    /// 0 means no limit, on the left only.
+    /// The lower of two limits, of which only `limit` may mean no limit (0).
     fn lower(limit: u64, other: usize) u64 {
         // A buffer of no bytes still leaves room for one byte, which is as good as none.
         const most = @max(other, 1);
@@ -227,8 +226,8 @@ pub const ServerConfig = struct {
     /// Why there is nowhere to listen.
     pub const AddressError = error{ OutOfMemory, InvalidAddress, NowhereToListen };
 
-    /// All places, that of the port first. The caller frees them. On an error `fault` says
-    /// which place is none.
+    /// All places, that of the port first. The caller frees them. On an error `fault` says which place cannot
+    /// be used.
     pub fn addresses(
         config: *const ServerConfig,
         gpa: std.mem.Allocator,

@@ -1,6 +1,6 @@
-//! SIGINT and SIGTERM for any number of servers in one process. A process has one handler per signal, so this
-//! table is the one global thing of the library: who wants to be told. The handler only loads atomics and
-//! calls functions that are safe in it. Does not know: what stopping means.
+//! SIGINT and SIGTERM for any number of servers in one process. A process has one handler per signal, so the
+//! table of servers that are to be told is global. The handler only loads atomics and calls functions that
+//! are safe in it. Does not know: what stopping means.
 const std = @import("std");
 const posix = std.posix;
 const Atomic = std.atomic.Value;
@@ -18,14 +18,14 @@ pub const listeners_max = 64;
 const signals = [_]posix.SIG{ .INT, .TERM };
 
 var table: [listeners_max]Atomic(?*const Listener) = @splat(.init(null));
-/// Signal handlers that are looking at the table, in any thread.
+/// The number of signal handlers that read the table, in any thread.
 var looking: Atomic(u32) = .init(0);
 /// Guards `previous` and the change of the handlers; held for a few system calls.
 var busy: Atomic(bool) = .init(false);
 var count: usize = 0;
 var previous: [signals.len]posix.Sigaction = undefined;
 
-/// From now on `listener` is told of SIGINT and SIGTERM. The first one replaces the process's handlers.
+/// Tells `listener` of SIGINT and SIGTERM from now on. The first listener replaces the process's handlers.
 pub fn add(listener: *const Listener) error{TooManyServers}!void {
     lock();
     defer busy.store(false, .release);
@@ -43,8 +43,8 @@ pub fn add(listener: *const Listener) error{TooManyServers}!void {
     for (signals, &previous) |signal, *before| posix.sigaction(signal, &action, before);
 }
 
-/// `listener` is not told any more, and nobody is telling it when this returns. The last one puts the
-/// process's handlers back.
+/// Stops telling `listener`; when this returns no signal handler is calling it. The end of the last listener
+/// puts the process's handlers back.
 pub fn remove(listener: *const Listener) void {
     lock();
     defer busy.store(false, .release);

@@ -1,4 +1,4 @@
-//! WebSockets of clients in a `Simulation`: messages in and out. Pings are answered, and what breaks the
+//! WebSockets of clients in a `Simulation`: messages in and out. Pings are answered, and a breach of the
 //! protocol is an error of the test.
 //!
 //!     const chat = try simulation.openWebSocket(.{ .target = "/chat" });
@@ -54,7 +54,7 @@ pub fn SimulatedWebSocket(comptime Client: type) type {
         given: usize = 0,
 
         const key = "dGhlIHNhbXBsZSBub25jZQ==";
-        /// RFC 6455 wants random masks, against proxies that are not here.
+        /// The mask of all frames. RFC 6455 wants random ones because of proxies, which a simulation lacks.
         const mask: websocket.frame.MaskKey = .{ 0x37, 0xfa, 0x21, 0x3d };
 
         /// Does the handshake on a connection; the question's headers go along. `error.Refused` if the server
@@ -118,7 +118,7 @@ pub fn SimulatedWebSocket(comptime Client: type) type {
             }
         }
 
-        /// Reads what has come. True if it was answered.
+        /// Reads frames that have come. True: some were answered.
         fn read(self: *Self) !bool {
             const client = self.client;
             const arena = client.simulation.arena.allocator();
@@ -169,7 +169,7 @@ pub fn SimulatedWebSocket(comptime Client: type) type {
 const testing = std.testing;
 const ws = @import("ws.zig");
 
-/// Echoes at /echo; "leave" closes.
+/// A handler that echoes messages at /echo, and closes at "leave".
 const Echo = struct {
     ended_with: u16 = 0,
 

@@ -35,7 +35,7 @@ pub fn Simulation(comptime Handler: type) type {
         /// Rounds in which nothing happens before the network counts as quiet: more than any
         /// delay that it makes up.
         const quiet_rounds = 8;
-        /// Far more than any exchange of a test takes.
+        /// The most rounds of one step: far more than any exchange of a test takes.
         const rounds_max = 1_000_000;
 
         /// `options`: the seed and the character of the network, see io.Sim.Options.
@@ -70,7 +70,7 @@ pub fn Simulation(comptime Handler: type) type {
             };
         }
 
-        /// Cuts what is left, and frees clients and server.
+        /// Cuts open connections, and frees clients and server.
         pub fn deinit(self: *Self) void {
             self.server.deinit();
             for (self.clients.items) |client| {
@@ -107,8 +107,8 @@ pub fn Simulation(comptime Handler: type) type {
             return client;
         }
 
-        /// Sends a request over a connection of its own; everything that came back when the network has
-        /// fallen quiet. Valid until the simulation ends.
+        /// Sends a request over a connection of its own; returns all bytes that came back when the network
+        /// has fallen quiet. Valid until the simulation ends.
         pub fn exchange(self: *Self, bytes: []const u8) ![]const u8 {
             const client = try self.connect();
             try client.send(bytes);
@@ -167,13 +167,13 @@ pub fn Simulation(comptime Handler: type) type {
             simulation: *Self,
             peer: io.SimPeer,
             received: std.ArrayList(u8) = .empty,
-            /// How much of that `nextAnswer` has taken.
+            /// Bytes of `received` that `nextAnswer` has taken.
             taken: usize = 0,
-            /// Does not read: a slow client.
+            /// The client does not read, as if it was slow.
             paused: bool = false,
 
-            /// Sends all bytes, running the server while the way is full. What the connection does not take
-            /// because it is dead is dropped.
+            /// Sends all bytes, running the server while the way is full. Bytes for a dead connection are
+            /// dropped.
             pub fn send(client: *Client, bytes: []const u8) !void {
                 var rest = bytes;
                 for (0..rounds_max) |_| {
@@ -204,8 +204,8 @@ pub fn Simulation(comptime Handler: type) type {
                 return try client.nextAnswer(has_body) orelse error.NoResponse;
             }
 
-            /// The next response of those that came; null if it is not complete. `has_body`: it does not
-            /// answer a HEAD.
+            /// The next response that has come; null if it is not complete. `has_body`: it does not answer a
+            /// HEAD.
             pub fn nextAnswer(client: *Client, has_body: bool) Answer.Error!?Answer {
                 const arena = client.simulation.arena.allocator();
                 // A copy, because `received` moves when it grows.

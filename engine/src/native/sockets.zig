@@ -1,5 +1,5 @@
-//! The WebSockets of a host for Zig handlers: opens them, calls their hooks, and does what the handler or
-//! other threads ask for. Does not know: requests (native.zig), frames on the wire.
+//! The WebSockets of a host for Zig handlers: opens them, calls their hooks, and obeys the handler and other
+//! threads. Does not know: requests (host.zig), frames on the wire.
 const std = @import("std");
 const assert = std.debug.assert;
 const Command = @import("server").Command;
@@ -19,7 +19,7 @@ const complain = @import("complain.zig").complain;
 
 /// Times and sizes that all WebSockets of a server have.
 pub const Options = struct {
-    /// Between two pings, and how long a pong may take, in milliseconds; 0: no pings.
+    /// Milliseconds between two pings, and until a pong; 0: no pings.
     ping_ms: u32,
     /// Bytes that may wait for a slow client.
     queued_bytes_max: usize,
@@ -45,7 +45,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             sockets: *Self,
             /// Null once the WebSocket has ended.
             exchange: ?*Exchange,
-            /// A hook is on the stack; if it ended meanwhile, `handleWSDisconn` waits for the hook's return.
+            /// A hook is on the stack; a WebSocket that ended meanwhile gets `handleWSDisconn` behind it.
             busy: bool = false,
             next_ended: ?*Entry = null,
         };
@@ -63,7 +63,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             self.table.deinit();
         }
 
-        // ---- What the host passes on
+        // ---- Calls by the host
 
         /// Why a WebSocket does not open.
         pub const OpenError = Worker.AcceptError || error{NoHooks};
@@ -107,10 +107,10 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             self.unbusy(entry);
         }
 
-        /// A handshake that the handler has accepted has come to nothing: its context is the handler's again.
+        /// Gives the handler back the context of a handshake that it has accepted, and that has failed.
         pub fn neverOpened(self: *Self, context: ?*anyopaque) void {
             if (context == null or !@hasDecl(Handler, "handleWSDisconn")) return;
-            // A hook of the older shape has only the number, and there is none.
+            // A hook of the older shape is called with the number, and there is none.
             if (comptime contract.takesNumber(@TypeOf(Handler.handleWSDisconn))) return;
             var entry: Entry = .{
                 .socket = .{
@@ -155,7 +155,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             if (!entry.busy) self.tellEnd(entry);
         }
 
-        /// A message or a close from another thread.
+        /// Obeys a message or a close from another thread.
         pub fn deliver(self: *Self, exchange: *Exchange, command: Command) void {
             if (exchange.openWebSocket() == null) return;
             const entry = entryOf(exchange);
@@ -170,7 +170,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
                     error.NotUtf8 => unreachable, // checked by the sender
                     error.OutOfMemory, error.Full => self.cut(entry),
                 },
-                else => unreachable, // of requests, not of WebSockets
+                else => unreachable, // other commands are about requests
             }
             self.unbusy(entry);
         }
@@ -179,7 +179,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
 
         const Hook = enum { handleWSConn, handleWSFrame, handleWSDrain, handleWSDisconn };
 
-        /// A hook in either shape: with the WebSocket or with its number.
+        /// Calls a hook in either shape: with the WebSocket or with its number.
         fn invoke(self: *Self, entry: *Entry, comptime hook: Hook, arguments: anytype) void {
             const function = @field(Handler, @tagName(hook));
             const by_number = comptime contract.takesNumber(@TypeOf(function));
@@ -227,7 +227,7 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             self.table.remove(entry);
         }
 
-        /// The client does not read its messages.
+        /// Cuts a client that does not read its messages.
         fn cut(self: *Self, entry: *Entry) void {
             const exchange = entry.exchange orelse return;
             entry.exchange = null;
@@ -255,9 +255,9 @@ pub fn NativeSockets(comptime Worker: type, comptime Handler: type) type {
             if (bytes.len > self.options.queued_bytes_max -| self.worker.buffered(exchange)) {
                 return error.Full;
             }
-            // If the client turns out to be gone, `closed` is called in here. The caller may be
-            // another WebSocket's hook, at work on a list of its WebSockets: no time to tell it that
-            // one of them has ended.
+            // If the client turns out to be gone, `closed` is called in here. The caller may be the hook of
+            // another WebSocket, which walks through a list of WebSockets: the handler is told later that one
+            // of them has ended.
             const outer = entry.busy;
             entry.busy = true;
             defer if (!outer) {

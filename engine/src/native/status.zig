@@ -100,7 +100,6 @@ pub const Status = enum(u16) {
         return @fromBackingInt(number);
     }
 
-    /// The number.
     pub fn code(status: Status) u16 {
         return @backingInt(status);
     }

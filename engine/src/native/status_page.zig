@@ -40,7 +40,7 @@ pub fn writeWorker(out: *std.Io.Writer, number: usize, stats: *const Stats) std.
     });
 }
 
-/// Ends the table of workers, and writes all that they have counted together.
+/// Ends the table of workers, and writes the sums of their counters.
 pub fn end(out: *std.Io.Writer, totals: *const metrics.Totals) std.Io.Writer.Error!void {
     try out.writeAll("</table>\n<main>\n");
     var families: metrics.Families = .{ .totals = totals };
@@ -71,7 +71,7 @@ fn writeValues(out: *std.Io.Writer, family: metrics.Family) !void {
     }
 }
 
-/// The number of events, their mean, and bounds under which a half, and nearly all of them are.
+/// The number of events, their mean, and bounds under which 50, 90 and 99 percent of them are.
 fn writeDurations(out: *std.Io.Writer, family: metrics.Family) !void {
     const last = family.values.len - 1;
     const buckets: metrics.Family = .{ .words = family.words[0..last], .values = family.values[0..last] };
@@ -94,7 +94,7 @@ fn writeDurations(out: *std.Io.Writer, family: metrics.Family) !void {
     }
 }
 
-/// The bucket up to which there are so many hundredths of all events.
+/// The bucket up to which there are `percent` hundredths of `count` events.
 fn bucketOf(buckets: []const u64, count: u64, percent: u8) usize {
     assert(count > 0 and percent <= 100);
     const wanted = std.math.divCeil(u128, @as(u128, count) * percent, 100) catch unreachable;

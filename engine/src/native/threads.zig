@@ -1,7 +1,6 @@
-//! Threads for handlers that block: a request is copied and handed to one of them (job.zig), and what its
-//! function makes of the response goes back to the worker as messages. The worker goes on meanwhile. Nothing
-//! of the request's exchange is touched from here: a client that leaves is the worker's business, and the
-//! answer to it is dropped there.
+//! Threads for handlers that block: a request is copied and handed to a thread (job.zig), and the response
+//! that its function makes goes back to the worker as messages. The worker goes on meanwhile. No thread
+//! touches the request's exchange: the worker notices a client that leaves, and drops the answer.
 //! Does not know: workers, and what takes long.
 const std = @import("std");
 const io = @import("io");
@@ -15,7 +14,7 @@ const Status = @import("status.zig").Status;
 
 const complain = @import("complain.zig").complain;
 
-/// Threads that take requests, and those that wait for one of them. Does not move.
+/// Threads that answer requests, and requests that wait for a thread. Does not move.
 pub const Threads = struct {
     gpa: std.mem.Allocator,
     options: Options,
@@ -33,13 +32,13 @@ pub const Threads = struct {
     closing: bool = false,
 
     pub const Options = struct {
-        /// How many; 0: requests are done at once, by the worker itself. For tests, whose answers then come
-        /// in an order that is always the same.
+        /// The number of threads; 0: the worker itself answers requests at once. For tests, whose answers
+        /// then come in an order that is always the same.
         threads: u16 = 8,
         /// Requests that may wait for a thread; `run` refuses more (503).
         queue_max: u32 = 1024,
-        /// Memory of all copies of requests, bodies included, in bytes; more requests are refused
-        /// likewise, but for one.
+        /// Memory of all copies of requests, bodies included, in bytes; `run` refuses more (503), but for a
+        /// request that is alone.
         queue_bytes_max: usize = 64 * 1024 * 1024,
         /// Stack of each thread, in bytes.
         stack_bytes: usize = 1024 * 1024,
@@ -50,7 +49,7 @@ pub const Threads = struct {
     /// Why a request was not taken; it can still be answered.
     pub const RunError = error{ OutOfMemory, Closed, QueueFull };
 
-    /// Starts the threads. `gpa` has to be safe for threads. Lives longer than the servers that use it.
+    /// Starts the threads, which outlive all servers that use them. `gpa` has to be safe for threads.
     pub fn init(gpa: std.mem.Allocator, options: Options) error{ OutOfMemory, CannotStartThread }!*Threads {
         const threads = try gpa.create(Threads);
         errdefer gpa.destroy(threads);
@@ -66,7 +65,7 @@ pub const Threads = struct {
         return threads;
     }
 
-    /// Waits for the requests that threads are at. Those that still wait for one get no answer (500).
+    /// Waits for the requests that threads work on. Requests that still wait for a thread get a 500.
     pub fn deinit(threads: *Threads) void {
         threads.stop(threads.runners.len);
         threads.gpa.free(threads.runners);
@@ -103,10 +102,10 @@ pub const Threads = struct {
     ///     function(context, request: *Request, response: *Response) !void
     ///
     /// with a copy of the request, its body included, and a response of its own, so that the handler may
-    /// return, and `request.arena` may be used. What TLS has agreed on stays behind, and no file can be sent.
+    /// return, and `request.arena` may be used. The facts of TLS are not copied, and no file can be sent.
     /// `write` waits for clients that are slow. An error is answered as one of a handler is: by the
     /// `handleError` of `context`, if it has one. `context` is a pointer, and is there as long as the threads
-    /// are. The client may leave meanwhile: nobody tells the function, and its answer is dropped.
+    /// are. The client may leave meanwhile: the function is not told, and its answer is dropped.
     /// `error.QueueFull` may be returned by the handler; it is a 503.
     pub fn run(
         threads: *Threads,
@@ -159,7 +158,7 @@ pub const Threads = struct {
         threads.put(job);
     }
 
-    /// Requests that wait for a thread.
+    /// The number of requests that wait for a thread.
     pub fn waiting(threads: *Threads) u32 {
         threads.lock();
         defer threads.unlock();
@@ -199,7 +198,7 @@ pub const Threads = struct {
         runner.given.set();
     }
 
-    /// The next request for a thread; null: it will be given one, or the end.
+    /// The next request for a thread; null: the thread waits until `given` is set, with a job or for the end.
     fn take(threads: *Threads, runner: *Runner) ?*Job {
         threads.lock();
         defer threads.unlock();

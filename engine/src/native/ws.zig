@@ -7,8 +7,8 @@
 //!     pub fn handleWSDisconn(self, socket) void                  it has ended; the last call
 //!
 //! where `socket` is a `*ws.WebSocket`, or, in the older shape, its number: a `std.posix.socket_t` that is no
-//! descriptor and is never somebody else's. All run in the worker thread that owns the connection; from other
-//! threads, use the number and `writer`. Does not know: framing, pings, closing handshakes (the engine
+//! descriptor and never another WebSocket's. All run in the worker thread that owns the connection; from
+//! other threads, use the number and `writer`. Does not know: framing, pings, closing handshakes (the engine
 //! answers them), and workers (they stand behind `Link`).
 const std = @import("std");
 const protocol = @import("protocol");
@@ -21,7 +21,7 @@ const Response = @import("response.zig").Response;
 const registry = @import("registry.zig");
 const websocket = @import("server").WebSocket;
 
-/// Names a WebSocket for all threads. No descriptor, and never somebody else's.
+/// The number of a WebSocket, for all threads. No descriptor, and never another WebSocket's.
 pub const Id = registry.Id;
 /// The number of a WebSocket that was accepted and never opened.
 pub const no_id: Id = 0;
@@ -65,9 +65,9 @@ pub const Link = struct {
 pub const WebSocket = struct {
     /// The name of the WebSocket for other threads; see `writer`.
     id: Id,
-    /// The handler's own: from `upgrader.accept`, or set by any hook.
+    /// A pointer of the handler's own: from `upgrader.accept`, or set by any hook.
     context: ?*anyopaque = null,
-    /// How it ended, known in `handleWSDisconn`: the close code (1006: without a close frame).
+    /// The close code, known in `handleWSDisconn` (1006: without a close frame).
     close_code: u16 = 0,
     link: *const Link,
 
@@ -121,18 +121,18 @@ pub const upgrader = struct {
         /// Whether messages are compressed if the client offers permessage-deflate: `.on`, `.off`, or as
         /// the limit `deflate` says.
         compression: Command.Compression = .configured,
-        /// The hooks of this WebSocket find it in `socket.context`: all that they learn of the request.
-        /// From here on it is the WebSocket's: `handleWSDisconn` is called once for it, also when the client
-        /// leaves before the WebSocket is open, without a `handleWSConn` then. A hook that returns an error,
-        /// resets or detaches the response takes its acceptance back, and keeps the context.
+        /// A pointer that hooks of this WebSocket find in `socket.context`: all that they learn of the
+        /// request. From here on it is the WebSocket's: `handleWSDisconn` is called once for it, also when
+        /// the client leaves before the WebSocket is open, without a `handleWSConn` then. A hook that returns
+        /// an error, resets or detaches the response takes its acceptance back, and keeps the context.
         context: ?*anyopaque = null,
         /// The sites whose pages may open the WebSocket.
         origins: Origins = .any,
     };
 
-    /// Which Origin a handshake may have. Browsers set that field, and no page can change it; nothing else
-    /// keeps other sites' pages from opening a WebSocket with your user's cookies. Clients that are no
-    /// browsers send none, and are let in.
+    /// The origins from which a handshake may come. Browsers set the Origin field, and no page can change it;
+    /// nothing else keeps other sites' pages from opening a WebSocket with your user's cookies. Clients that
+    /// are no browsers send none, and are let in.
     pub const Origins = union(enum) {
         any,
         /// Pages of the host and port that the request is for (its Host field; a proxy has to leave it).
@@ -140,7 +140,7 @@ pub const upgrader = struct {
         /// Origins of this list, such as "https://shop.example".
         listed: []const []const u8,
 
-        /// Whether a request may come from where it says. Several such fields are a forgery.
+        /// Whether the Origin of a request is allowed. Several Origin fields are a forgery.
         pub fn allow(origins: Origins, request: *const Request) bool {
             if (origins == .any) return true;
             var found: ?[]const u8 = null;
@@ -165,7 +165,7 @@ pub const upgrader = struct {
         }
     };
 
-    /// Like `handleUpgrade`, with a context for the hooks, a subprotocol, and a look at the page that asks:
+    /// Like `handleUpgrade`, with a context for the hooks, a subprotocol, and a check of the Origin:
     /// `error.Forbidden`, which a handler may return (403), is for pages of other sites.
     pub fn accept(
         request: *const Request,
@@ -197,7 +197,7 @@ pub const writer = struct {
     /// their order. A client that is too slow for what is sent this way is disconnected.
     pub fn writeMessage(id: Id, data: []const u8, is_binary: bool) Error!void {
         const kind: Kind = if (is_binary) .binary else .text;
-        // The worker would have nobody to tell.
+        // The worker could tell no caller of this error.
         if (kind == .text and !protocol.websocket.utf8.valid(data)) return error.NotUtf8;
         try tell(id, .{ .message = .{ .kind = kind, .bytes = data } });
     }
