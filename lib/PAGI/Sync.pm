@@ -12,11 +12,12 @@ use Scalar::Util qw(blessed reftype);
 
 our @EXPORT_OK = qw(is_sync sync);
 
-# Handlers of `sync`. Other code may bless a handler into PAGI::Sync itself, and that finds no way.
+# The class of handlers of `sync`. Other code may bless a handler into PAGI::Sync itself, whose handlers do
+# not hand requests over.
 @PAGI::Sync::Handler::ISA = (__PACKAGE__);
 
-# A handler that finds its way to a process that may block by itself, so that routers need not know it. Where
-# the server is ours, and nothing is around $receive and $send, the way is the server's C.
+# Makes a handler that hands its request over to a process that may block, so that routers need not know it.
+# If the server is Peregrine and nothing wraps $receive and $send, the server's C code does it.
 sub sync {
     my ($code) = @_;
     croak 'PAGI::Sync: sync takes a code reference' if !ref $code || reftype($code) ne 'CODE';
@@ -47,7 +48,7 @@ sub pool_of {
     return $pool && $pool->can('takes_sync') && $pool->takes_sync ? $pool : undef;
 }
 
-# Calls a handler here, with a $receive and a $send that block. Returns a Future.
+# Calls a handler in this process, with a $receive and a $send that block. Returns a Future.
 sub run {
     my ($handler, $scope, @functions) = @_;
     my $returned;
@@ -56,7 +57,7 @@ sub run {
     return blessed $returned && $returned->isa('Future') ? $returned : Future->done;
 }
 
-# The Future stays: an `await` of it goes on at once.
+# A function that waits for the Future of another one and returns it: an `await` of it goes on at once.
 sub _blocking {
     my ($function) = @_;
     return sub {

@@ -155,9 +155,9 @@ sub _time {
     return POSIX::strftime('%Y-%m-%dT%H:%M:%S%z', localtime) =~ s/(\d\d)\z/:$1/r;
 }
 
-# An exception may have a peer's words in it: they must neither look like another message nor command a
-# terminal. Further lines, those of a stack trace for instance, stand in from the first. C2 is how C1
-# controls begin in UTF-8.
+# Escapes controls, because an exception may have a peer's words in it: they must neither look like another
+# message nor command a terminal. Further lines, as of a stack trace, are indented. C2 begins a C1 control in
+# UTF-8.
 sub _visible {
     my ($bytes) = @_;
     $bytes =~ s/([\x00-\x08\x0b-\x1f\x7f])/sprintf '\\x%02x', ord $1/ge;
@@ -166,7 +166,7 @@ sub _visible {
     return $bytes;
 }
 
-# Characters become UTF-8; bytes stay as they are.
+# A text as bytes: characters become UTF-8.
 sub bytes_of {
     my ($text) = @_;
     utf8::encode($text) if utf8::is_utf8($text);

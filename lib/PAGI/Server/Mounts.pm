@@ -11,10 +11,11 @@ use PAGI::Server::Options::Type;
 use Peregrine::Nearest;
 use Scalar::Util qw(blessed);
 
-# Settings behind an application: key, and whether the word has a value.
+# Settings behind an application: key, and 1 if the setting has a value.
 my %SETTINGS = (host => 1, workers => 1, grip => 1, topics => 1, pagi => 0, psgi => 0, mojo => 0);
 
-# Options of the server that a mount with workers of its own may have for these, and short words for some.
+# Options of the server that a mount with workers of its own may set for its workers, and short words for
+# some.
 my @OPTIONS = qw(
     env_file chdir lib user group preload_app
     max_worker_rss max_worker_age max_requests canary warm_up heartbeat_timeout request_kill_timeout
@@ -27,7 +28,7 @@ my %OPTIONS = ((map { $_ => $_ } @OPTIONS), %SHORT);
 use constant GROUPS_MAX  => 15;
 use constant WORKERS_MAX => 64;
 
-# A code reference, since that is what an application is for everybody who only passes it on.
+# The object is a code reference, because code that only passes an application on expects one.
 sub new {
     my ($class, @mounts) = @_;
     return bless sub { return @mounts }, $class;
@@ -107,7 +108,7 @@ sub _argument {
     return $option->{arg} // $argument{ $option->{type} };
 }
 
-# An option of the server, for the workers of one mount.
+# Takes a setting that is an option of the server, for the workers of one mount.
 sub _take_option {
     my ($mount, $key,     $word) = @_;
     my ($text,  $options, $name) = (@{$mount}{qw(text options)}, $OPTIONS{$key});

@@ -19,25 +19,26 @@ my %BY_NAME  = map {
 } @ALL;
 my %ENGINE = map { $_->{name} => $_ } Peregrine::options();
 
-# Options of the constructor that environment variables may have. (That of the mode is for the application.)
+# Options of the constructor that environment variables may set. (The variable of the mode is meant for the
+# application.)
 my @VARIABLES = grep { $_->{variable} && !$_->{only} } @ALL;
 
-# An option that sets a limit of the engine has no default and range of its own.
+# An option that sets a limit of the engine has the limit's default and range.
 for my $option (grep { $_->{engine} } @ALL) {
     my $limit = $ENGINE{ $option->{engine} }
         or die "PAGI::Server: the engine has no limit '$option->{engine}' for option '$option->{name}'\n";
-    # The engine counts milliseconds where an option has seconds.
+    # The engine has milliseconds where an option has seconds.
     my $scale = $option->{scale} = $option->{engine} =~ /_ms\z/ ? 1000 : 1;
     # An integer stays one, however large: divided, it would be printed with an exponent.
     $option->{$_} = $limit->{$_} % $scale ? $limit->{$_} / $scale : int($limit->{$_} / $scale)
         for qw(default min max);
     $option->{live} //= 1;
-    # A limit below 0 is found out by the engine itself; a value that is given cannot be negative.
+    # The engine computes a limit that is below 0 by itself; a value that is given cannot be negative.
     $option->{min} = 0        if $option->{min} < 0;
     delete $option->{default} if $option->{default} < 0;
 }
 
-# Nor has an option that sets several limits a range of its own.
+# An option that sets several limits has their ranges and defaults.
 for my $option (grep { $_->{engines} } @ALL) {
     my %limits = map { $_ => $ENGINE{ $option->{engines}{$_} } } keys %{ $option->{engines} };
     $option->{ranges}  = { map { $_ => { min => $limits{$_}{min}, max => $limits{$_}{max} } } keys %limits };
@@ -51,7 +52,7 @@ for my $option (@ALL) {
     $option->{shown} //= 'none' if !$option->{only} && !grep { exists $option->{$_} } qw(default engine);
 }
 
-# The option that sets a limit of the engine; its own name if there is none.
+# The option that sets a limit of the engine; the limit's own name if no option does.
 sub of_limit {
     my ($limit)  = @_;
     my ($option) = grep { ($_->{engine} // '') eq $limit } @ALL;
@@ -60,7 +61,7 @@ sub of_limit {
 
 sub sections { return @SECTIONS }
 
-# By name: the text of the constructor's manual, and that of the command if it is another one.
+# Texts by option: that of the constructor's manual, and that of the command's manual if it differs.
 my $TEXTS;
 
 sub about {
@@ -101,7 +102,7 @@ sub is_known {
     return $BY_NAME{$name} && !$BY_NAME{$name}{only} ? 1 : 0;
 }
 
-# A hash of options with the names that the table has for them.
+# Options under the names of the table, which may be given under their aliases.
 sub canonical {
     my (%given) = @_;
     my %named;
@@ -127,14 +128,14 @@ sub from_environment {
     return %given;
 }
 
-# An exception for a mistake in an option that shows only at the start. It has the text for programs, and the
-# text without PAGI::Server's name, for servers with a name of their own.
+# An exception for a mistake in an option that is found only at the start: with the text for programs, and the
+# text without PAGI::Server's name, for servers with another name.
 sub exception {
     my ($problem) = @_;
     return Future::Exception->new("PAGI::Server: $problem\n", 'option', $problem);
 }
 
-# The problem alone, if an error is an exception of `exception`.
+# The text of the problem, if an error is an exception of `exception`.
 sub problem_in {
     my ($error) = @_;
     my $is_ours = blessed $error && $error->isa('Future::Exception') && $error->category eq 'option';
@@ -146,7 +147,8 @@ sub variable {
     return "the environment variable $BY_NAME{$name}{variable}";
 }
 
-# Environment variables are meant for the process that a user has started, not for programs that it starts.
+# Deletes the environment variables of options, which are meant for the process that a user has started, not
+# for its children.
 sub forget_environment {
     delete @ENV{ map { $_->{variable} } @VARIABLES };
     return;
@@ -185,7 +187,8 @@ sub engine_limits {
     return \%limits;
 }
 
-# As an integer. What is not 0 does not become 0, which often means that there is no limit.
+# A number in the engine's unit, as an integer. A value above 0 does not become 0, which often means that
+# there is no limit.
 sub _in_units {
     my ($number) = @_;
     return $number > 0 && $number < 1 ? 1 : int($number + 0.5);

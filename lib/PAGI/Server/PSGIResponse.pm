@@ -22,7 +22,7 @@ sub replaced {
     };
 }
 
-# A handle has methods without being an object.
+# Whether a body has a method; a handle has methods without being an object.
 sub body_can {
     my ($body, $method) = @_;
     return (blessed $body || ref $body eq 'GLOB') && $body->can($method);

@@ -11,8 +11,7 @@ use File::Spec;
 use Peregrine;
 use Peregrine::Handover;
 
-# Another process may remove the file after it was opened here and before it is locked. Then the file is made
-# again.
+# Attempts to make the file: another process may remove it after it was opened here and before it is locked.
 use constant ATTEMPTS => 10;
 
 sub create {
@@ -30,7 +29,7 @@ sub create {
         }
         next if !_is_same($handle, $absolute);
         my $self = bless { path => $absolute, handle => $handle, pid => $$ }, $class;
-        # The lock is every copy's: a child that outlives this process would keep it.
+        # The lock belongs to each copy of the descriptor: a child that outlives this process would keep it.
         Peregrine::hide_from_forks(fileno $handle, 1);
         $self->_write("$$\n") or die "Error: Cannot write the pid file $path: $!\n";
         return $self;
@@ -38,7 +37,7 @@ sub create {
     die "Error: Cannot lock the pid file $path\n";
 }
 
-# Takes over the old program's file, of which that has the lock: the lock is this process's as well.
+# Takes over the old program's file with its lock.
 sub _taken_over {
     my ($class, $path) = @_;
     my $handover   = Peregrine::Handover->from_environment or return;
@@ -50,7 +49,7 @@ sub _taken_over {
     return bless { path => $path, handle => $handle, waits => 1, pid => $$ }, $class;
 }
 
-# False, with the reason in $!: the file cannot be written.
+# Writes the number of this process. False, with the reason in $!: the file cannot be written.
 sub take_over {
     my ($self) = @_;
     return !delete $self->{waits} || $self->_write("$$\n");
@@ -58,7 +57,7 @@ sub take_over {
 
 sub handle { return $_[0]{handle} }
 
-# Lets the file go without removing it: another process has it now.
+# Gives up the file without removing it, because another process has it now.
 sub let_go {
     my ($self) = @_;
     my $handle = delete $self->{handle} or return;
@@ -77,19 +76,18 @@ sub _write {
     my ($self, $text) = @_;
     my $handle = $self->{handle};
     sysseek $handle, 0, 0 or return 0;
-    # On a full disk there is room for the text before only.
+    # A full disk has no room for more than the text before.
     return 0 if length $text && (syswrite($handle, $text) // -1) != length $text;
     return truncate $handle, length $text;
 }
 
-# By the process that made it only, while it still has the lock. One that may not remove it any more empties
-# it.
+# Removes the file, in the process that has made it, while that has the lock. A file that the process may not
+# remove is emptied.
 sub remove {
     my ($self) = @_;
     my $handle = $self->{handle} or return;
     return if $self->{pid} != $$ || $self->{waits};
-    # A process that has given up its rights may not be allowed to look; by its lock the file is still its
-    # own.
+    # A process without the rights to look at the path still has the lock, so the file is its own.
     my $hidden = !stat $self->{path} && $! == EACCES;
     if ($hidden || _is_same($handle, $self->{path})) { unlink $self->{path} or $self->_write('') }
     Peregrine::hide_from_forks(fileno $handle, 0);

@@ -8,7 +8,7 @@ our $VERSION = '0.003000';
 use Peregrine::Nearest;
 use Scalar::Util qw(reftype);
 
-# The names that PAGI's design document has for numbers, and our options.
+# Numbers by the names in PAGI's design document, and the options of this server.
 my %NUMBERS = (
     workers             => 'pool_workers',
     queue_limit         => 'pool_queue',
@@ -24,7 +24,7 @@ sub problem {
     return _problem_with($value, sort keys %NUMBERS);
 }
 
-# The mistake in the hash, where these keys are allowed beside code; or nothing.
+# The mistake in the hash, or nothing. `more`: keys that are allowed beside the code.
 sub _problem_with {
     my ($pool, @more) = @_;
     return "must be a hash reference, or the path of a file that returns one" if !_is($pool, 'HASH');
@@ -45,14 +45,15 @@ sub _is {
     return ref $value && reftype($value) eq $type;
 }
 
-# The options that the hash has among its code.
+# The options that the hash sets beside its code.
 sub options_of {
     my ($pool) = @_;
     return if !_is($pool, 'HASH');
     return map { $NUMBERS{$_} => $pool->{$_} } grep { defined $pool->{$_} } keys %NUMBERS;
 }
 
-# The hash of a file, which has code only: its numbers have to be known before it is loaded.
+# The hash that a file returns. It has code only, because its numbers would have to be known before the file
+# is loaded.
 sub of_file {
     my ($file) = @_;
     local ($@, $!);

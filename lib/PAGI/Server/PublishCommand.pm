@@ -9,13 +9,13 @@ use PAGI::Server::CommandLine;
 use PAGI::Server::Subcommand;
 use Peregrine::Publisher;
 
-# Whether words of a command line mean to publish, and no application of that name.
+# Whether words of a command line mean the command `publish`, and no application of that name.
 sub is_meant {
     my (@words) = @_;
     return @words && $words[0] eq 'publish' && !-f $words[0] ? 1 : 0;
 }
 
-# The exit status.
+# Runs the command; returns its exit status.
 sub command {
     my ($class, @words) = @_;
     my ($given, @rest)  = PAGI::Server::CommandLine->parse(@words);

@@ -27,30 +27,30 @@ sub new {
 
 sub _log { return $_[0]{instance}->log }
 
-# ---- What happens to the engine's worker --------------------------------------------------------
+# ---- Events of the engine's worker ---------------------------------------------------------------
 
-# All connections are gone, or an application has ended after that.
+# Called when all connections are gone, and again when an application has ended after that.
 sub _stopped { return $_[0]{instance}->connections_gone }
 
 sub _requests_reached { return $_[0]{instance}->ask_for_replacement('max_requests') }
 
-# A forked child runs the loop for something of its own.
+# Called in a forked child that runs the loop for a purpose of its own.
 sub _leave_loop {
     my $engine = $_[0]{instance}->engine;
     $engine->unwatch if $engine;
     return;
 }
 
-# Lines of an access log whose handle has no descriptor.
+# Takes lines of an access log whose handle has no descriptor.
 sub _access_lines { return PAGI::Server::AccessLog::take($_[0]{instance}->engine->line_handle, $_[1]) }
 
-# Signals are pending because they are blocked.
+# Lets in signals that are pending because the loop blocks them.
 sub _signals_pending {
     my $loop = $_[0]{instance}->loop;
     return $loop ? Peregrine::Process->let_signals_in($loop) : ();
 }
 
-# An application of PSGI has asked for a new process in place of this one.
+# Asks for a new process in place of this one, as an application of PSGI wants it.
 sub _harakiri { return $_[0]{instance}->ask_for_replacement('psgix.harakiri.commit') }
 
 # ---- Files that a PAGI application sends --------------------------------------------------------
@@ -69,7 +69,8 @@ sub _notice {
     return;
 }
 
-# A notice of the engine about a request whose application runs. The engine knows its number and its peer.
+# Logs a notice of the engine about a request whose application runs. Its number and peer come from the scope,
+# not from the notice.
 sub _request_notice {
     my ($self, $text, $about) = @_;
     $text =~ s/\Arequest [0-9]+-[0-9]+ \([^()]*\)(?: \S+ \S+)?: //;
@@ -88,13 +89,14 @@ sub _no_future {
     return PAGI::Server::AppKind::no_future($returned);
 }
 
-# The end of a sentence about an event type that nobody knows.
+# The end of a sentence about an unknown event type: the nearest known ones.
 sub _nearest_type {
     my ($type, $known) = @_;
     return Peregrine::Nearest::hint($type, @$known);
 }
 
-# Future::AsyncAwait has lost an exception that died, of this one, when it was asked whether it is true.
+# The text for an exception that Future::AsyncAwait has lost, because it died with `$exception` when it was
+# tested for truth.
 sub _lost {
     my ($exception) = @_;
     return 'an exception that cannot be told: it dies when it is asked whether it is true: '
@@ -108,13 +110,14 @@ sub _state_lost {
     return;
 }
 
-# A message about a request comes with [text, scope, the number of its connection, its number there].
+# Logs an exception. Messages about a request come with [text, scope, number of the connection, number of the
+# request in it].
 sub _app_died {
     my ($self, $exception, $about) = @_;
     return $self->_fault("the application died $about->[0]", $exception, $about);
 }
 
-# No error of the application's: it may have noticed just so that its client had gone.
+# Logs an exception at level debug only: the application may just have noticed that its client had gone.
 sub _app_left {
     my ($self, $exception, $about) = @_;
     my $text = PAGI::Server::Exception::text($exception);
@@ -128,7 +131,7 @@ sub _sent_late {
     return;
 }
 
-# Most often the application does not wait for a Future of its own.
+# Reports an application that has ended too early: most often it does not wait for a Future of its own.
 sub _app_fell_short {
     my ($self, undef, $about) = @_;
     my $text = "the application ended $about->[0]: was an `await` forgotten?";
@@ -144,7 +147,7 @@ sub _fault {
     return $self->_report($exception, $about, "$what: " . PAGI::Server::Exception::text($exception));
 }
 
-# Scopes, with the option that has their limit. Applications of Mojolicious set limits of their own.
+# Name and option of the idle limit, by type of scope. Applications of Mojolicious set limits of their own.
 my %IDLE = (
     http      => ['request'],
     sse       => [qw(SSE sse_idle_timeout)],
@@ -154,7 +157,7 @@ my %IDLE = (
 sub _idle_timeout {
     my ($self, undef, $about) = @_;
     my ($name, $option) = @{ $IDLE{ $about->[0] } };
-    # An application may have changed its scope. A locked hash has no key to ask for.
+    # An application may have changed its scope. A locked hash dies when a missing key is read.
     my $scope   = $about->[1];
     my $version = ref $scope eq 'HASH' && exists $scope->{http_version} ? $scope->{http_version} : undef;
     my $streams = ($version // '') eq '2';

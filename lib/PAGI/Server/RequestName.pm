@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-# Characters that are kept of texts which a client may make as long as it likes.
+# Characters that are kept of texts that a client may make as long as it likes.
 use constant {
     METHOD_MAX => 20,
     TARGET_MAX => 200,
@@ -16,7 +16,8 @@ sub of {
     my ($scope, $connection, $request) = @_;
     return {} if !$connection;
     my $id = "$connection-$request";
-    # A look into a tied hash calls the application. A copy has any key to ask for, as a locked hash has not.
+    # Reading a tied hash calls the application. A missing key of a copy can be read, that of a locked hash
+    # not.
     return { id => $id } if ref $scope ne 'HASH' || tied %$scope;
     my %copy = %$scope;
     # The scope of a WebSocket has no method.
@@ -24,7 +25,7 @@ sub of {
     return { %$facts, id => $id };
 }
 
-# The part of a scope that counts here, for the environment of a PSGI application.
+# The parts of a scope that are needed here, made of the environment of a PSGI application.
 sub _scope_of {
     my ($env) = @_;
     return {
@@ -36,8 +37,8 @@ sub _scope_of {
     };
 }
 
-# The application may have put anything into its scope. The ids are the client's or a proxy's of the request,
-# and that of its trace, where they send any.
+# The facts of a scope, into which an application may have put any values. The ids of the request and of its
+# trace are those that the client or a proxy has sent.
 sub _of {
     my ($scope,  $method)  = @_;
     my ($client, $headers) = @{$scope}{qw(client headers)};
@@ -55,7 +56,7 @@ sub _of {
     return \%facts;
 }
 
-# The values of a header field, where headers may be anything.
+# The values of a header field; `headers` may be any value.
 sub sent {
     my ($headers, $name) = @_;
     my @pairs = grep { ref eq 'ARRAY' && @$_ == 2 } ref $headers eq 'ARRAY' ? @$headers : ();
@@ -74,8 +75,8 @@ sub text {
     return "request $id ($client$ids) $method $target";
 }
 
-# Trace Context, sections 3.2.2 and 4.3: version 00 has four fields, later ones perhaps more; nothing but
-# zeros is no id, and ff no version.
+# The id of a trace by Trace Context, sections 3.2.2 and 4.3: version 00 has four fields, later versions may
+# have more; zeros alone are no id, and ff is no version.
 sub _trace_of {
     my ($traceparent) = @_;
     my ($version, $trace, $parent, $more) =

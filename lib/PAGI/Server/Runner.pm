@@ -50,7 +50,6 @@ use constant {
     MISUSED => 2,
 };
 
-# The command's name.
 sub program { return 'pagi-server' }
 
 sub new {
@@ -71,7 +70,7 @@ sub new {
     return $self;
 }
 
-# A value, checked. The application is a name here, or code.
+# A value of an option, checked. The application is a name here, or code.
 sub _given {
     my ($option, $value) = @_;
     my $name = $option->{name};
@@ -104,11 +103,11 @@ sub _misused {
     return MISUSED;
 }
 
-# `$advice`: a line for people.
+# Prints a problem. `$advice`: a second line, which programs do not get.
 sub _complain {
     my ($self, $text, $advice) = @_;
     my @lines = grep { defined } $text, $advice;
-    # A mistake in the options themselves comes before anybody knows of them.
+    # A mistake in the options themselves is found before they are known.
     my $is_json = ($self->{options}{log_format} // '') eq 'json';
     print STDERR $is_json
         ? PAGI::Server::Log->line(json => error => $text)
@@ -139,7 +138,7 @@ sub _run {
     return $self->_serve($server);
 }
 
-# For programs: what is wrong with their options is an exception like others.
+# Calls code; a mistake in options becomes an exception for the calling program.
 sub _told {
     my ($self, $code) = @_;
     my $value = eval { $code->() };
@@ -154,7 +153,8 @@ sub parse_options {
     return $self->_told(sub { $self->_parse(@arguments) });
 }
 
-# The command line wins over the configuration file, and that over the options that the object was made with.
+# Reads the command line, which wins over the configuration file, which wins over the options of the
+# constructor.
 sub _parse {
     my ($self,  @arguments) = @_;
     my ($given, @words)     = PAGI::Server::CommandLine->parse(@arguments);
@@ -174,12 +174,13 @@ sub _parse {
     return $self;
 }
 
-# Before any relative path of the options is looked at. Once: the path itself may be relative.
+# Enters the directory of --chdir, before any relative path of the options is used. Only once: the path itself
+# may be relative.
 sub _enter_directory {
     my ($self) = @_;
     my $directory = $self->{options}{chdir} // return;
     return if ($self->{entered} // '') eq $directory;
-    # Modules are loaded before, while relative folders of @INC, like -Iblib/lib, lead to them.
+    # Modules are loaded before that, while relative folders of @INC, such as -Iblib/lib, lead to them.
     require PAGI::App::Directory if !$self->_names_app;
     my $path = File::Spec->rel2abs($directory);
     chdir $directory or die \"option --chdir: cannot go to '$directory': $!";
@@ -193,7 +194,7 @@ sub _print {
     return OK;
 }
 
-# ---- What to run --------------------------------------------------------------------------------
+# ---- The application to run ----------------------------------------------------------------------
 
 sub _choose_app {
     my ($self, $typed, @words) = @_;
@@ -222,12 +223,12 @@ sub _names_app {
     return defined $options->{app} || defined $options->{code} || $options->{mount};
 }
 
-# Without an application the current directory is served.
+# Serves the current directory if no application is named.
 sub _need_app {
     my ($self) = @_;
     return if $self->_names_app;
     my $options = $self->{options};
-    $options->{lifespan_mode} //= 'off';    # the application is the server's own then
+    $options->{lifespan_mode} //= 'off';    # the application is one of the server's
     return $options->{app} = \&_nothing_here if $options->{static};
     $options->{app} = 'PAGI::App::Directory';
     my %given = @{ $self->{arguments} || [] };
@@ -240,7 +241,7 @@ sub _need_app {
     return;
 }
 
-# Behind folders that the engine serves.
+# The application behind folders that the engine serves: it answers 404.
 async sub _nothing_here {
     my ($scope, $receive, $send) = @_;
     die "Unsupported scope type: $scope->{type}\n" if $scope->{type} ne 'http';
@@ -248,7 +249,7 @@ async sub _nothing_here {
     return await PAGI::Server::Answer::whole($scope, $send, 404, $headers, "Not Found\n");
 }
 
-# The command line wins over the file, also if it names another kind of place.
+# Drops places of the file if the command line names one, which wins also if it is of another kind.
 sub _choose_places {
     my ($file, $typed) = @_;
     my @kinds = ([qw(host port)], ['socket'], ['listen']);
@@ -260,16 +261,16 @@ sub _choose_places {
     return;
 }
 
-# The application may go to another directory when it is loaded: what a relative path means is settled before.
+# Makes paths absolute, because the application may change the directory when it is loaded.
 sub _locate_files {
     my ($self) = @_;
     my $options = $self->{options};
     $self->_enter_directory;
-    # The path of --chdir as it was given: a symbolic link in it may lead to another version one day.
+    # The path of --chdir as it was given: a symbolic link in it may lead to another version later.
     my @base = $self->{directory} // ();
     $options->{$_} = File::Spec->rel2abs($options->{$_}, @base)
         for grep { defined $options->{$_} && !ref $options->{$_} } qw(error_log worker_pool);
-    # The file that the server has written is the file that it removes, wherever the link leads by then.
+    # Absolute, because the server removes the file that it has written, wherever the link leads by then.
     $options->{pid}      = File::Spec->rel2abs($options->{pid}) if defined $options->{pid};
     $options->{env_file} = [ map { File::Spec->rel2abs($_, @base) } @{ $options->{env_file} } ]
         if $options->{env_file};
@@ -282,7 +283,7 @@ sub mode {
     return $self->{mode};
 }
 
-# The mode decides what else is on by default.
+# Chooses the mode, which decides about the defaults of other options.
 sub _choose_mode {
     my ($self) = @_;
     my $options = $self->{options};
@@ -298,10 +299,10 @@ sub _choose_mode {
     my @known = @{ PAGI::Server::Options::find('env')->{offer} };
     my $hint  = (grep { $_ eq $mode } @known) ? '' : Peregrine::Nearest::hint($mode, @known);
     $self->_log->warn("'$mode' is none of the modes @known$hint") if $hint;
-    # A daemon has no standard error to write to.
+    # The standard error of a daemon leads nowhere.
     my $silent = $mode eq 'production' || $options->{daemonize};
     return if exists $options->{access_log};
-    # The engine needs the path of the log to open it anew.
+    # The engine needs the log's path to open it anew.
     $options->{access_log} = $silent ? undef : $options->{error_log}
         if $silent || defined $options->{error_log};
     return;
@@ -329,7 +330,7 @@ sub prepare_app {
     return $self->_told(sub { $self->_prepared_app });
 }
 
-# The application as it is, loaded once.
+# The application without wrappers, loaded once.
 sub _app {
     my ($self) = @_;
     return $self->{app} //= $self->_loaded_app;
@@ -356,7 +357,7 @@ sub _loaded_app {
     return $app;
 }
 
-# Of several interpreters that load the application, the first one tells what is strange about it.
+# Whether this is the first of several interpreters that load the application: only it logs oddities.
 sub _is_first {
     my ($self) = @_;
     return ($self->{worker_num} || 1) == 1;
@@ -403,7 +404,7 @@ sub _locate_mount {
     return;
 }
 
-# The user of a mount's workers; undef where that is the server's.
+# The user of a mount's workers; undef if it is the server's user.
 sub _identity_of {
     my ($self, $mount) = @_;
     my ($user, $group) = @{ $mount->{options} }{qw(user group)};
@@ -417,7 +418,7 @@ sub _identity_of {
     return $to->{uid} == $servers->{uid} && $to->{gid} == $servers->{gid} ? undef : $to;
 }
 
-# The kind of an application by its file's name, or by what its source looks like.
+# The kind of an application by the name of its file, or by its source.
 sub _kind_of {
     my (%which) = @_;
     my $name = $which{app} // '';
@@ -446,11 +447,11 @@ sub _load_mounts {
         $app{$mount} = $self->_wrapped($app, $mount->{kind});
         $self->_log->warn($_) for $subs ? $subs->complaints : ();
     }
-    # The engine's routes are those of all mounts.
+    # The routes of the engine are those of all mounts.
     return PAGI::Server::Mounts->new(map { exists $app{$_} ? { %$_, app => $app{$_} } : $_ } $self->_mounts);
 }
 
-# The only application may bring settings, for hypnotoad.
+# Takes over the settings for hypnotoad, if there is one application, of Mojolicious.
 sub _adopt_hypnotoad {
     my ($self) = @_;
     my @mounts = $self->_mounts;
@@ -468,7 +469,8 @@ sub _adopt_hypnotoad {
     return;
 }
 
-# The master of interpreters has nothing of an application: a process of its own asks it.
+# The settings of the application. A process of its own loads it, because the master of interpreters must have
+# nothing of it.
 sub _settings_of_application {
     my ($self)  = @_;
     my ($mount) = $self->_mounts;
@@ -476,7 +478,7 @@ sub _settings_of_application {
         $mount,
         sub {
             $self->_enter_mount($mount) if $mount->{group};
-            # Expected: the application cannot be loaded. The start will tell why.
+            # Expected: the application cannot be loaded. The start will report it.
             my $settings = eval { (PAGI::Server::Mounts->of($self->_app))[0]{app}->({ type => 'settings' }) };
             return Mojo::JSON::encode_json($settings // {});
         }
@@ -484,8 +486,8 @@ sub _settings_of_application {
     return defined $text ? Mojo::JSON::decode_json($text) : {};
 }
 
-# The text that a function returns in a process of its own, as the user of a mount's workers; undef if that
-# process ends before, $? says how. Its exceptions are thrown here.
+# The text that a function returns in a process of its own, run as the user of a mount's workers; undef: the
+# process has ended without it, $? says how. Exceptions of the function are thrown here.
 sub _said_by_process {
     my ($self, $mount, $code) = @_;
     my $identity = $mount->{identity} // Peregrine::Daemon->identity(@{ $self->{options} }{qw(user group)});
@@ -507,7 +509,7 @@ sub _said_by_process {
     return $text;
 }
 
-# Takes over a mount's own settings in a process of its workers: nothing of them was read before.
+# Applies a mount's own settings in a process of its workers, before any code or file of the mount is read.
 sub _enter_mount {
     my ($self, $mount)   = @_;
     my ($own,  $options) = ($mount->{options}, $self->{options});
@@ -529,7 +531,7 @@ sub _enter_mount {
     return;
 }
 
-# Mojo::IOLoop makes its reactor when it is loaded, by this application or by another one.
+# Sets Mojolicious up before it is loaded: Mojo::IOLoop makes its reactor when any application loads it.
 sub _prepare_mojolicious {
     my ($self) = @_;
     $ENV{MOJO_MODE}    = $self->mode if length($self->{options}{env} // '') || !length($ENV{MOJO_MODE} // '');
@@ -538,19 +540,19 @@ sub _prepare_mojolicious {
     return;
 }
 
-# In development the application is watched for mistakes, where that middleware is installed.
+# Wraps the application in a middleware that finds mistakes, in development and if it is installed.
 sub _wrapped {
     my ($self, $app, $kind) = @_;
     my $options = $self->{options};
     return $app                if $self->mode ne 'development';
     return $app                if defined $options->{default_middleware} && !$options->{default_middleware};
-    return $app                if ($kind // 'pagi') eq 'mojo';    # which looks after itself
+    return $app                if ($kind // 'pagi') eq 'mojo';    # Mojolicious finds mistakes itself
     return _wrapped_psgi($app) if ($kind // 'pagi') eq 'psgi';
     return $app                if !Peregrine::Optional::load('PAGI::Middleware::Lint');
     return PAGI::Middleware::Lint->new(strict => 1)->wrap($app);
 }
 
-# As plackup does.
+# Wraps an application of PSGI in development, as plackup does.
 sub _wrapped_psgi {
     my ($app) = @_;
     for my $name (qw(Lint StackTrace)) {
@@ -594,7 +596,7 @@ sub _server {
     die \$problem;
 }
 
-# The class of the server, and whose defaults its applications want.
+# The class of the server, and the kind of applications that decides about its defaults.
 sub _class_and_kind {
     my ($self) = @_;
     my %kinds  = map { $_->{kind} => 1 } $self->_mounts;
@@ -604,7 +606,7 @@ sub _class_and_kind {
     return ('Plack::Handler::Peregrine::Mounted', $kind);
 }
 
-# Workers of one mount are a group of interpreters behind one engine.
+# Checks that workers of one mount are possible: they are a group of interpreters behind one engine.
 sub _check_groups {
     my ($self, $options) = @_;
     my ($mount) = grep { $_->{workers} } $self->_mounts or return;
@@ -634,8 +636,8 @@ sub _check_by_process {
     return;
 }
 
-# Applications are loaded with the user, the environment and the folders of the workers that will run them: in
-# processes, but for the application of workers that are of the user who checks.
+# Loads an application to check it, with the user, the environment and the folders of the workers that will
+# run it: in a process, unless its workers are of the user who checks.
 sub _check_app {
     my ($self, $own) = @_;
     return $self->_check_by_process($own, sub { $self->_load_in_interpreter(1, $own->{group}) });
@@ -652,7 +654,8 @@ sub _checked_app {
     return (load_app => sub { return $self->_load_in_interpreter(@_) }, mounts => [ $self->_mounts ]);
 }
 
-# The master of interpreters has nothing of the application, so that those it starts later get newer code.
+# Makes the server. The master of interpreters loads no application, so that interpreters which start later
+# get newer code.
 sub _with_app {
     my ($self, $class, $configuration) = @_;
     $self->_check_groups($configuration->options);
@@ -674,7 +677,8 @@ sub _with_app {
     return $server;
 }
 
-# Reads the files of variables again, because new code may need new values.
+# Loads the application in an interpreter. Files of variables are read again, because new code may need new
+# values.
 sub _load_in_interpreter {
     my ($self, $number, $group) = @_;
     @{$self}{qw(worker_num group)} = ($number, $group);
@@ -780,7 +784,7 @@ sub _serve {
     die "$error\n";
 }
 
-# Goes to the background if it is to. Returns what is to be called when the server has started.
+# Goes to the background if an option says so. Returns the function to call when the server has started.
 sub _choose_front {
     my ($self, $errors) = @_;
     return sub { $errors->settle if $errors }
@@ -809,7 +813,8 @@ sub _run_here {
         $server->open_listeners(%$identity{qw(uid gid)});
         Peregrine::Daemon->give($errors->handle, $identity->{uid}) if $errors;
     }
-    # A master whose mounts have users of their own keeps the rights to start them, and no other process does.
+    # A master whose mounts have users of their own keeps the rights to start their workers; no other process
+    # keeps them.
     if (grep { $_->{identity} } $self->_mounts) {
         Peregrine::Fork::children_become($identity);
     }
@@ -825,7 +830,7 @@ sub _run_here {
     return defined $server->run_loop ? FAILED : OK;
 }
 
-# A server of another class can only be told to run.
+# Runs a server of another class, which has no other method for that.
 sub _run_there {
     my ($self, $server, $identity, $ready) = @_;
     Peregrine::Daemon->become($identity) if $identity;
@@ -856,12 +861,11 @@ sub _line {
     return $text;
 }
 
-# Loads the loop's part for Future::IO, so that applications can use it without knowing which loop they run
-# in.
+# Loads the loop's implementation of Future::IO, so that applications can use that without knowing the loop.
 sub _load_future_io {
     my ($self) = @_;
     my $level = $INC{'Future/IO.pm'} ? 'warn' : 'debug';
-    # IO::Async brings its part for Future::IO along, whether that is installed or not. Expected: versions of
+    # IO::Async brings the implementation along, even if Future::IO is not installed. Expected: versions of
     # the two that do not fit each other.
     my $fits = eval {
         Peregrine::Optional::load('Future::IO') && Peregrine::Optional::load('Future::IO::Impl::IOAsync');
@@ -873,7 +877,7 @@ sub _load_future_io {
     return;
 }
 
-# ---- Telling ------------------------------------------------------------------------------------
+# ---- Output -------------------------------------------------------------------------------------
 
 # Prints the options that would be in force, in the words of a configuration file.
 sub _check {

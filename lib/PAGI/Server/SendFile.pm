@@ -15,7 +15,7 @@ use Scalar::Util qw(reftype);
 my %REPLACED =
     map { $_ => 1 } qw(x-sendfile content-length content-range accept-ranges etag last-modified content-type);
 
-# The answer, and the headers that go with it as pairs. Dies if the application may not name that file.
+# The answer with a file, and its headers as pairs. Dies if the application may not name that file.
 sub _answer {
     my ($root, $path, $status, $pairs, %request) = @_;
     my $below = $path =~ m{\A/} ? $path : "$root/$path";
@@ -53,7 +53,7 @@ sub pagi {
             if ($type eq 'http.response.start' && !$start) {
                 $path = _named($event->{headers});
                 return $send->(@_) if !defined $path;
-                # The application may use its hash for another event before this one goes out.
+                # The application may use its hash for another event before this one is sent.
                 $start =
                     { %$event, headers => [ map { ref eq 'ARRAY' ? [@$_] : $_ } @{ $event->{headers} } ] };
                 return Future->done;

@@ -22,10 +22,10 @@ sub new {
     return bless { loop => $loop, handle => $handle, watched => $watched, pid => $$, asked => {} }, $class;
 }
 
-# Threads do not come along with a fork.
+# Whether the threads are this process's: a forked child has none.
 sub is_usable { my ($self) = @_; return $self->{pid} == $$ }
 
-# Returns a Future of the opened file.
+# Has a thread open a file; returns a Future of it.
 sub open {    ## no critic
     my ($self, $path) = @_;
     my $number = ++$self->{last};
@@ -64,8 +64,8 @@ sub DESTROY {
     return;
 }
 
-# The path is in place of an event's: what it names is sent by `$send`, when it was opened. Two Futures: the
-# first is ready when it was, the other is the event's.
+# Opens the file of an event's path, and then sends it by `$send`. Returns two Futures: the first is ready
+# when the file was opened, the second is the event's.
 sub send {
     my ($self, $event, %args)      = @_;
     my ($send, $gone, $by_reading) = @args{qw(send gone by_reading)};
@@ -76,7 +76,7 @@ sub send {
         my ($file) = @_;
         return Future->done if !$file;    # the client has gone
         if (my $errno = $file->{errno}) {
-            $send->({ %$event, file => $file });    # the event waits for no file any more
+            $send->({ %$event, file => $file });    # frees the events that wait for the file
             local $! = $errno;
             return Future->fail("$type: file '$path' cannot be opened: $!$args{where}", 'pagi');
         }
@@ -91,7 +91,7 @@ package PAGI::Server::SlowFiles::File;
 
 sub CLONE_SKIP { return 1 }
 
-# The close of a slow file may be slow as well, so a thread does it.
+# Closes the file by a thread, because that may take long as well.
 sub DESTROY {
     my ($self) = @_;
     $self->{opener}->close($self->{fd}) if defined $self->{fd} && $self->{opener};

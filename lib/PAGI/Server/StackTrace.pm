@@ -7,7 +7,8 @@ our $VERSION = '0.003000';
 
 use Scalar::Util qw(refaddr weaken);
 
-# Limits of the memory for traces: places as text, of the exceptions that were thrown last.
+# Limits of the memory for traces: exceptions that were thrown last, places of each, and characters of an
+# identity.
 use constant {
     KEPT_MAX   => 16,
     FRAMES_MAX => 50,
@@ -15,7 +16,7 @@ use constant {
 };
 
 my $users = 0;
-my @kept;    # [ identity, weak reference or undef, frames ], the last one thrown comes last
+my @kept;    # [ identity, weak reference or undef, frames ]; the exception that was thrown last comes last
 
 sub watch {
     my ($class) = @_;
@@ -30,23 +31,23 @@ sub DESTROY {
     return;
 }
 
-# A program that has a handler of its own keeps it.
+# Whether the program has a handler of its own, which stays.
 sub _handler {
     my $handler = $SIG{__DIE__};
     return defined $handler && length $handler && $handler ne 'DEFAULT';
 }
 
-# Called by `die`, in `eval` as well. Changes nothing that the program could see, and keeps neither the
-# exception nor arguments alive.
+# Notes where an exception was thrown. Called by `die`, also in `eval`. Changes nothing that the program could
+# see, and keeps neither the exception nor arguments alive.
 sub _record {
     my ($exception) = @_;
-    return if !defined $^S;    # something is compiled: the message says where
+    return if !defined $^S;    # code is being compiled: the message names the place
     local ($@, $!, $?);
     my $identity = _identity($exception);
     my $is_text  = $identity =~ /\Atext /;
     my $trace    = _frames();
     if (my $before = _take($identity)) {
-        # Thrown again, from where it was caught or awaited: the first place is the one to know.
+        # Thrown again, from where it was caught or awaited: the first place is the useful one.
         my $again =
               !$is_text
             || $before->[2][0] ne $trace->[0]
@@ -59,7 +60,8 @@ sub _record {
     return;
 }
 
-# A failed Future throws its failure in an object, which the Future of an async sub takes apart again.
+# A text that identifies an exception. A failed Future throws its failure in an object, which the Future of an
+# async sub takes apart again.
 sub _identity {
     my ($exception) = @_;
     $exception = $exception->[0] if ref $exception eq 'Future::Exception';
@@ -67,8 +69,8 @@ sub _identity {
         TEXT_MAX;
 }
 
-# Returns the trace of an exception and forgets it. Another reference may have the address of an exception
-# that has gone. Calls no method of the exception, not even to see whether it is true.
+# Returns the trace of an exception and forgets it. A trace whose exception was freed does not count, because
+# another reference may have its address. Calls no method of the exception, not even to test its truth.
 sub _take {
     my ($identity) = @_;
     for my $index (reverse 0 .. $#kept) {
@@ -78,7 +80,7 @@ sub _take {
     return;
 }
 
-# The frames from the place of the `die` outwards.
+# The frames of the stack, from the `die` outwards.
 sub _frames {
     my (@frames, $function);
     for (my $level = 1; @frames < FRAMES_MAX && (my @frame = (caller $level)[ 1 .. 3 ]); $level++) {

@@ -72,7 +72,7 @@ sub _answer {
     my $name   = $self->_strange_name($scope);
     return (421, TEXT, "The status is not asked for as $name: use its address, or name it in status_hosts.\n")
         if defined $name;
-    # Mounted elsewhere, without the slash that what the page asks for is relative to.
+    # The page is mounted elsewhere, and was asked for without the slash to which its requests are relative.
     return (308, TEXT, "see $scope->{root_path}/\n", [ 'location', "$scope->{root_path}/" ])
         if $path eq '' && length($scope->{root_path} // '');
     return (404, TEXT, "There is /, /metrics, /status.json, /healthz and /readyz.\n") if !$method;
@@ -81,8 +81,9 @@ sub _answer {
     return $self->$method;
 }
 
-# The name by which a browser may have been led here from another site, whose owner decides which address it
-# has: none that people use for this place. No browser comes through a Unix socket, or without a name.
+# A name in the request's Host field that belongs to no address of the status. By such a name another site,
+# whose owner chooses its address, may have led a browser here. Browsers use no Unix sockets, and always send
+# a name.
 sub _strange_name {
     my ($self, $scope) = @_;
     my $names  = $self->{names} or return;
@@ -95,7 +96,7 @@ sub _strange_name {
     return $name =~ s/[^\w.-]/?/gr;
 }
 
-# ---- What there is to see -----------------------------------------------------------------------
+# ---- Pages --------------------------------------------------------------------------------------
 
 sub _metrics {
     my ($self) = @_;
@@ -109,7 +110,7 @@ sub _readyz {
     return defined $problem ? (503, TEXT, "$problem\n", [ 'retry-after', 1 ]) : (200, TEXT, "ready\n");
 }
 
-# Why nobody would serve a request now.
+# The reason why no request would be served now, or nothing.
 sub _problem {
     my ($self) = @_;
     return 'the server stops' if !$self->{is_ready}->();
@@ -157,13 +158,13 @@ sub facts {
     };
 }
 
-# Undef while there is no hub.
+# Counts of the hub; undef while there is no hub.
 sub _counts_of {
     my ($channels) = @_;
     return eval { $channels->counts } // ($@ =~ /\A(?:Un(?:available|known)|TooMany)$/ ? undef : die $@);
 }
 
-# Facts of memory that processes share: no process is asked.
+# Facts in memory that processes share: no process is asked.
 sub _counted {
     my ($self) = @_;
     my $read   = $self->{counters}->read;
@@ -177,7 +178,7 @@ sub _counted {
     };
 }
 
-# Times that are not known are undef.
+# Facts of a certificate; unknown times are undef.
 sub _certificate {
     my ($facts) = @_;
     return {
@@ -204,16 +205,16 @@ sub _process {
     };
 }
 
-# Seconds for which a process has had a processor, in all of its threads; undef where there is no /proc.
+# Seconds for which all threads of a process have had a processor; undef without /proc.
 sub _worked {
     my ($pid) = @_;
     open my $in, '<', "/proc/$pid/stat" or return;
-    # The name of the program, in parentheses, may have anything in it.
+    # The name of the program, in parentheses, may have any characters.
     my @words = split ' ', (readline($in) // '') =~ s/\A.*\)//sr;
     return @words > 12 ? ($words[11] + $words[12]) / POSIX::sysconf(POSIX::_SC_CLK_TCK()) : undef;
 }
 
-# The words by name: a number, a hash of numbers by their labels, or a histogram.
+# The counters by name: a number, a hash of numbers by their labels, or a histogram.
 sub _families {
     my ($values) = @_;
     my @words = Peregrine::Counters->words;

@@ -44,7 +44,7 @@ sub end {
     return;
 }
 
-# ---- What applications call ---------------------------------------------------------------------
+# ---- Methods for applications ---------------------------------------------------------------------
 
 sub call {
     my ($self, $handler, %options) = @_;
@@ -66,7 +66,7 @@ sub call_forget {
 sub stats {
     my ($self) = @_;
     return $self->{calls}->stats if $self->{calls};
-    # The engine has the queue of requests that are handed over, and refuses them by itself.
+    # The engine queues requests that are handed over, and refuses them itself.
     my ($workers, $queue) = @{$self}{qw(workers queue)};
     return { workers => $workers, busy => 0, idle => $workers, queue_depth => 0, queue_limit => $queue };
 }
@@ -76,14 +76,14 @@ sub _failed {
     return Future->fail("$kind: $text", 'worker_pool', $kind);
 }
 
-# A request of this interpreter's warm-up: processes for handlers have their own.
+# Answers a request of this interpreter's warm-up: processes for handlers have a warm-up of their own.
 sub _pass {
     my ($send) = @_;
     $send->({ type => 'http.response.start', status => 204, headers => [] });
     return $send->({ type => 'http.response.body', body => '' });
 }
 
-# Runs the code of a handler that is called with these arguments, or hands its request over.
+# Runs the code of a handler with these arguments, or hands its request over.
 sub handle {
     my ($self, $code, $scope, $receive, $send) = @_;
     my $transport = ref $scope eq 'HASH' ? $scope->{'pagi.transport'} : undef;

@@ -13,7 +13,7 @@ use Peregrine::Handover;
 use Peregrine::Link;
 use Peregrine::Nearest;
 
-# The keys of one certificate, and those of the policy that all of them share.
+# The keys of one certificate, and the keys of the policy for all certificates.
 my @CERTIFICATE = qw(cert_file key_file chain_file key_password);
 my @POLICY      = qw(
     cert_dir validation_dir ca_file verify_client
@@ -35,7 +35,8 @@ sub new {
     return $self;
 }
 
-# A place has certificates of its own. Not every message names the option.
+# Makes the TLS object of a place with certificates of its own. Error messages name the place instead of the
+# option `ssl`.
 sub for_place {
     my ($class, $place, $ticket_keys) = @_;
     my $tls = eval { $class->new($place->{ssl}, $ticket_keys) };
@@ -65,20 +66,21 @@ sub reload_all {
     return;
 }
 
-# The files were read when the server was made, perhaps with rights that the process has given up.
+# Warns of files that cannot be read any more, though they were read at the start, perhaps with rights that
+# the process has given up.
 sub tell_unreadable {
     my ($class, $log, @all) = @_;
     return _warn_once($log,
         map { "$_: a renewed certificate will not be loaded" } map { $_->_unreadable } @all);
 }
 
-# Clients would refuse them, and who runs the server is the last to know.
+# Warns of certificates that clients refuse because of their dates: users of the server would notice it first.
 sub tell_outdated {
     my ($class, $log, @all) = @_;
     return _warn_once($log, map { $_->_outdated } @all);
 }
 
-# Several listeners may share a certificate.
+# Logs each problem once, as several listeners may share a certificate.
 sub _warn_once {
     my ($log, @problems) = @_;
     my %seen = map { $_ => 1 } @problems;
@@ -115,9 +117,10 @@ sub forget {
 
 sub engine { return $_[0]{engine} }
 
-# ---- Keys of tickets, which a new program goes on with ------------------------------------------
+# ---- Keys of tickets for a new program -----------------------------------------------------------
 
-# As text: the keys of all places without certificates of their own, then those of the others by name.
+# The keys as text: first that of all places without certificates of their own, then those of other places by
+# name.
 sub to_hand_over {
     my ($class, $tls, @places) = @_;
     my @all = map { [ $_->{name}, $_->{tls} ] } grep { $_->{tls} } sort { $a->{name} cmp $b->{name} } @places;
@@ -125,7 +128,7 @@ sub to_hand_over {
     return join "\n", map { unpack('H*', $_->[1]{ticket_keys}) . " $_->[0]" } @all;
 }
 
-# In the new program: the keys that the old one had for that place.
+# The key that the old program had for a place.
 sub handed_over {
     my ($class, $name) = @_;
     my $handover = Peregrine::Handover->from_environment or return;
@@ -136,7 +139,7 @@ sub handed_over {
 
 sub _load {
     my ($self, $ssl, $load) = @_;
-    my %given;    # absolute path => as it was given
+    my %given;    # absolute path => path as it was given
     my $config = $self->_config($ssl, \%given);
     _in_words(\%given, sub { $load->($config) });
     $self->{files} = _files($config);
@@ -173,7 +176,7 @@ sub _outdated {
     return @problems;
 }
 
-# Runs the code; dies with the engine's words, in which paths look as they were given.
+# Runs code; dies with the engine's message, in which paths stand as they were given.
 sub _in_words {
     my ($given, $code) = @_;
     return 1 if eval { $code->(); 1 };
@@ -188,7 +191,7 @@ sub _die {
     die "$text\n";
 }
 
-# ---- What was given, in the engine's terms ------------------------------------------------------
+# ---- The options in the engine's terms -----------------------------------------------------------
 
 sub _config {
     my ($self, $ssl, $given) = @_;
@@ -243,10 +246,11 @@ sub _password {
     return _string($told->[0]);
 }
 
-# The engine's bridge looks at several values at once: objects must have become strings by then.
+# The engine's bridge reads several values at once, so objects become strings before.
 sub _string { return defined $_[0] ? "$_[0]" : undef }
 
-# A server may change its directory before it reads the files again. What is not given stays undef.
+# An absolute path, as a server may change its directory before it reads the files again. A path that is not
+# given stays undef.
 sub _path {
     my ($path, $given) = @_;
     my $absolute = defined $path ? File::Spec->rel2abs($path) : undef;
@@ -269,7 +273,8 @@ sub _session_timeout {
             . " (seconds; s, m and h are understood), not '$given'");
 }
 
-# Processes with the same keys accept one another's tickets: all that were forked from this process do.
+# The key of tickets. Processes with equal keys accept one another's tickets: all that were forked from this
+# process.
 sub _ticket_keys {
     my ($self, $keys, $path) = @_;
     return $self->{ticket_keys} if !defined $keys && !defined $path;
@@ -284,7 +289,7 @@ sub _keys_of {
     my ($path) = @_;
     my $about = "option 'ssl': ticket_keys_file $path";
     open my $file, '<:raw', $path or return _die("$about cannot be opened: $!");
-    # A further byte shows that a file is too long; a device does not fill the memory.
+    # One byte more shows that a file is too long; a device cannot fill the memory.
     my $length = read $file, my $keys, TICKET_KEYS_LENGTH + 1;
     return _die("$about cannot be read: $!") if !defined $length;
     return $keys                             if $length == TICKET_KEYS_LENGTH;
@@ -334,7 +339,8 @@ sub from_options {
     return \%ssl;
 }
 
-# Flags where the text has keys of the option `ssl`, which nobody has typed. Paths may hold the same words.
+# Replaces keys of the option `ssl` by flags in a text, because the user has typed flags. Paths may contain
+# the same words.
 sub in_flags {
     my ($text, $options) = @_;
     my %flag = reverse %KEY;

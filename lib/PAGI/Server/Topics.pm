@@ -13,10 +13,11 @@ use Scalar::Util qw(blessed);
 # An object is [ node ]: xs/pagi/topics.c makes one for each application.
 use constant { NODE => 0 };
 
-# A position, as clients have it from Last-Event-ID: anything. What is none makes a reset, but not a failure.
+# Characters of a position, which clients send as Last-Event-ID: it may be any text. A text that is no
+# position causes a reset, and no failure.
 use constant SINCE_MAX => 48;
 
-# For scopes of Perl's.
+# Makes an object for a scope that Perl code has made.
 sub new {
     my ($class, $node) = @_;
     return bless [$node], $class;
@@ -46,13 +47,14 @@ sub presence {
     return $failed // $self->[NODE]->present($topic, 'history');
 }
 
-# ---- For xs/pagi/topics.c -----------------------------------------------------------------------
+# ---- Functions for xs/pagi/topics.c --------------------------------------------------------------
 
-# `text` and `binary` are messages of a WebSocket; an event stream has only `sse`.
+# Forms of entries by type of scope: messages of a WebSocket are `text` or `binary`; an event stream has only
+# `sse`.
 my %AS      = (websocket => { text => 'text', binary => 'binary' }, sse => { sse => 'events' });
 my %DEFAULT = (websocket => 'text', sse => 'sse');
 
-# A wish that was checked, as arguments of Peregrine::Node, or a failed Future.
+# A checked wish as arguments of Peregrine::Node, or a failed Future.
 sub _read {
     my ($wish) = @_;
     my (undef, $kind, $topic, $as, $since, $behind) = @$wish;
@@ -77,7 +79,7 @@ sub _subscribe {
     return $self->[NODE]->follow($wish->[0], delete $read->{topic}, %$read);
 }
 
-# The Future of a subscription that the engine delivers, and the words that the engine is told.
+# The Future of a subscription that the engine delivers, and arguments for the engine.
 sub _wish {
     my ($self, $wish) = @_;
     my $read = _read($wish);
@@ -86,14 +88,14 @@ sub _wish {
     return [ $self->[NODE]->new_future, $read->{topic}, $as, $read->{cuts}, $read->{since} ];
 }
 
-# The engine's answer.
+# Settles a Future by the engine's answer.
 sub _answered {
     my ($self, $told) = @_;
     Peregrine::Node::answered(@$told);
     return;
 }
 
-# The name of a topic that is read no more, or a failed Future.
+# The name of a topic that will not be read any more, or a failed Future.
 sub _topic {
     my ($self, $wish) = @_;
     return PAGI::Server::Channels::problem_with_name(topic => $wish->[2]) // $wish->[2];

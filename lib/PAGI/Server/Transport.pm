@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Peregrine;    # has the methods, in C
+use Peregrine;    # defines the methods, in C
 
 1;
 

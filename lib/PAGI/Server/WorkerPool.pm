@@ -17,21 +17,21 @@ use POSIX        ();
 use Scalar::Util qw(looks_like_number reftype weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 
-# Bytes that are read at a time, and of an answer.
+# Bytes that are read at a time, and bytes of an answer at most.
 use constant { READ_MAX => 65_536, ANSWER_MAX => 65 << 20 };
 
-# No number is as large; one that is none (NaN) is not smaller either.
+# Every number is less than this one; NaN is not.
 use constant INFINITE => 9**9**9;
 
-# Lines without a call that stay open for the next calls.
+# Lines without a call that stay open for further calls, at most.
 use constant SPARE_MAX => 64;
 
 # Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# `socket`: where processes take calls from; `message_size`: what one there takes of the kernel's memory;
-# `words`: what each process says of itself; `queue`, `timeout`: the options; `at_most`: processes that the
-# pool has while none is idle or replaced.
+# `socket`: processes take calls from it; `message_size`: bytes of the kernel's memory for a message there;
+# `words`: states of processes; `queue`, `timeout`: the options; `at_most`: processes that the pool has while
+# none is idle or replaced.
 sub new {
     my ($class, %args) = @_;
     my $self = bless {
@@ -56,7 +56,7 @@ sub call_forget {
     my $log  = $self->{log};
     $self->_submit($name, 1, \%options)->on_fail(sub {
         my ($why, undef, $kind) = @_;
-        # The process has told of its own failures.
+        # The process has logged failures of its own.
         $log->error("$what failed: $why") if $kind !~ /\A(?:HandlerDied|UnknownHandler|NotSerializable)\z/;
     })->retain;
     return;
@@ -74,7 +74,7 @@ sub stats {
     };
 }
 
-# How many processes there are, and how many of them wait for a call.
+# The number of processes, and the number of those that wait for a call.
 sub _processes {
     my ($self) = @_;
     my $words  = $self->{words};
@@ -83,13 +83,14 @@ sub _processes {
     return (scalar @states, scalar grep { $_ == Peregrine::PoolProcess::IDLE } @states);
 }
 
-# Calls of all interpreters that no process has taken, and that find none idle.
+# Calls of all interpreters that no process has taken, without those for which a process is idle.
 sub _waiting {
     my ($self, $idle) = @_;
     return max(0, $self->untaken - $idle);
 }
 
-# The kernel tells of memory, of which a message may take more than the one that was measured.
+# The number of calls that no process has taken. The kernel tells bytes of memory; a message may take more
+# than the one that was measured.
 sub untaken {
     my ($self) = @_;
     return int(Peregrine::unreceived_bytes($self->{number}) / $self->{message_size});
@@ -137,7 +138,7 @@ sub _is_full {
     my ($own, $queue) = (scalar keys %{ $self->{lines} }, $self->{queue});
     return 0 if $own < $queue && $self->untaken < $queue;    # whatever the processes do
     my ($count, $idle) = $self->_processes;
-    my $coming = max(0, $self->{at_most} - $count);    # processes that start, or will for calls which wait
+    my $coming = max(0, $self->{at_most} - $count);    # processes that start, or will start for waiting calls
     return 1 if $own >= $count + $coming + $queue;
     # The calls are counted after the idle processes: a call that such a process takes meanwhile would count
     # as one that waits, and the process as one that is not idle.
@@ -154,9 +155,8 @@ sub _full {
     );
 }
 
-# A line carries one call at a time: a pair of sockets, of which the far end goes to the process with the
-# call, and comes back with the answer. A line whose far end is nowhere any more tells that its process has
-# ended.
+# Opens a line: a pair of sockets for one call at a time. The far end goes to the process with the call, and
+# comes back with the answer. A line whose far end is closed tells that its process has ended.
 sub _open {
     my ($self) = @_;
     socketpair my $near, my $far, AF_UNIX, SOCK_STREAM, PF_UNSPEC or return;
@@ -167,7 +167,7 @@ sub _open {
     return $line;
 }
 
-# A handle, or the number of a descriptor that was received.
+# Closes an end of a line: a handle, or the number of a descriptor that was received.
 sub _close_end {
     my ($end) = @_;
     Peregrine::hide_from_forks(ref $end ? fileno $end : $end, 0);
@@ -199,7 +199,7 @@ sub _start {
     my $why     = $!;
     _close_end($far);
 
-    if (!$sent) {    # the kernel's own limits of what may be on its way
+    if (!$sent) {    # the kernel limits messages and descriptors on their way
         $self->_close($line);
         return $why == EAGAIN ? $self->_full : _failed(Unavailable => "no call now: $why");
     }
@@ -228,8 +228,8 @@ sub _write {
     return;
 }
 
-# The answer ends with the far end, or with the line: this process may have no room for a descriptor, or the
-# other one may not send it.
+# Reads an answer. It ends with the far end, or with the end of the line: this process may have no room for a
+# descriptor, or the other process cannot send it.
 sub _read {
     my ($self, $line) = @_;
     while ($line->{near}) {
@@ -277,7 +277,8 @@ sub _fail {
     return;
 }
 
-# A process whose time for the call was up has been killed by its master, before this loop came to look.
+# Handles the end of a line. If the time of its call is up, the master has killed the process before this loop
+# has looked.
 sub _lost {
     my ($self, $line) = @_;
     if (!$line->{future}) {
@@ -293,7 +294,7 @@ sub _lost {
 
 # ---- Deadlines ----------------------------------------------------------------------------------
 
-# A single timer serves all calls: for the next deadline.
+# Sets the timer for the next deadline. One timer serves all calls.
 sub _limit {
     my ($self, $until) = @_;
     return                                      if $self->{timer} && $self->{next} <= $until;

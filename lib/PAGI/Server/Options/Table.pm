@@ -13,22 +13,22 @@ use List::Util qw(pairs);
 # PAGI/Server/Options/Texts.pod.
 #
 #   name    key of PAGI::Server->new; underscores are dashes in the flag and either in a file
-#   flag    the flag's name if it is another one; '' if there is none
+#   flag    the flag's name if it differs from `name`; '' if there is no flag
 #   short   a one-letter flag
 #   alias   another name, which works in all places
-#   variable   an environment variable that has the value where nothing else has
+#   variable   an environment variable that sets the value if nothing else does
 #   type    see PAGI::Server::Options::Type
-#   default, min, max   unless `engine` names the engine's limit that has them; `engines`: one for each key of
-#           a hash. A range without `min` begins at 0
+#   default, min, max   unless `engine` names the engine's limit that has them; `engines`: a limit for each
+#           key of a hash. A range without `min` begins at 0
 #   of      the choices
 #   also    words that stand for values of another kind
-#   optional  undef is allowed as well
-#   offer   values that a shell's completion suggests, where others are allowed as well
+#   optional  undef is allowed, too
+#   offer   values that a shell's completion suggests, though others are allowed
 #   many    may be given several times on the command line and in a file
 #   live    a running server takes a change over at once: a limit of the engine unless it says 0
-#   missing why it cannot be switched on, when what it needs does not exist yet
-#   shown   the default in the manual if it is no plain value and not none; `shown_command` for the command if
-#           that has another one
+#   missing the reason why the option cannot be switched on yet
+#   shown   the manual's text for a default that is no plain value; `shown_command`: the text of the command's
+#           manual, if it differs
 #   arg     the value's name in the manual
 sub _of_the_command {
     my (@options) = @_;

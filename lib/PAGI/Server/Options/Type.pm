@@ -42,34 +42,34 @@ my %BYTES   = (K  => 1 << 10, M => 1 << 20, G => 1 << 30);
 my %SECONDS = (ms => 1 / 1000, s => 1, m => 60, h => 3600);
 my $INTEGER = qr/[0-9]+(?:_[0-9]+)*/;
 
-# 1_000_000
+# An integer such as 1_000_000.
 sub _integer {
     my ($text) = @_;
     return $text =~ /\A$INTEGER\z/ ? $text =~ tr/_//dr : $text;
 }
 
-# 64K, 10M, 1G
+# A number of bytes such as 64K, 10M or 1G.
 sub _bytes {
     my ($text) = @_;
     return $text =~ /\A($INTEGER)([KMG])\z/i ? _integer($1) * $BYTES{ uc $2 } : _integer($text);
 }
 
-# 500ms, 1.5s, 10m, 2h
+# A number of seconds such as 500ms, 1.5s, 10m or 2h.
 sub _seconds {
     my ($text) = @_;
     return $text =~ /\A($INTEGER|[0-9]*\.[0-9]+)(ms|s|m|h)\z/ ? _integer($1) * $SECONDS{$2} : _integer($text);
 }
 
-# 1000/33
+# A burst and a rate, such as 1000/33.
 sub _rate {
     my ($text) = @_;
     return $text =~ m{\A($INTEGER)/($INTEGER)\z} ? { burst => _integer($1), rate => _integer($2) } : $text;
 }
 
-# Per type: what is allowed, in words; whether a value is: by a pattern for texts (`like`), the kind of a
-# reference (`reference`) or a function (`allows`), and with `optional` undef is; how a word of a command line
-# becomes one, and what number a value of any origin stands for (as it is, if there is nothing here). Or a
-# function that says what is wrong with a value (`complaint`).
+# For each type: the allowed values in words (`words`); a check of a value, by a pattern (`like`), the kind of
+# a reference (`reference`) or a function (`allows`), and with `optional` undef passes; a function that makes
+# a value of a word of a command line (`parse`); and one for the number that a value stands for. Or a function
+# that returns the mistake in a value (`complaint`).
 my %TYPES = (
     string => { words => 'a string that is not empty', like => qr/./s },
     word   => { words => 'a word',                     like => qr/\A[\w-]+\z/ },
@@ -98,7 +98,7 @@ my %TYPES = (
         allows => \&_is_channels,
         why    => sub { _redis_problem($_[1]) },
         parse  => \&_boolean,
-        # A URL may have a password, in which some forget to escape a slash.
+        # A URL may have a password, in which a slash may not be escaped.
         shown => sub { $_[0] =~ s{//.*\@}{//...\@}sr },
     },
     topics => {
@@ -188,7 +188,7 @@ my %TYPES = (
 );
 $TYPES{flag} = $TYPES{boolean};
 
-# A value of an option for people to read: without passwords.
+# A value of an option without passwords, for people to read.
 sub shown {
     my ($option, $value) = @_;
     my $shown = $TYPES{ $option->{type} }{shown};
@@ -234,7 +234,8 @@ sub _is_redis {
     return _is_text($value) && $value =~ /\A(?:rediss?|unix):/;
 }
 
-# Only servers that order certificates load the module: JSON and more take a tenth of the time of a start.
+# A function of its own, because only servers that order certificates load the module: JSON and others take a
+# tenth of the time of a start.
 sub _problem_of_certificates {
     my ($value) = @_;
     require Peregrine::Server::Certificates;
@@ -259,13 +260,14 @@ sub is_switch {
     return $option->{type} =~ /\A(?:boolean|flag|channels)\z/;
 }
 
-# Whether a word is one that a switch takes. Any other URL is a mistake in it, and no application.
+# Whether a word is a value that a switch takes. Any other URL is a mistake in the value, and not an
+# application.
 sub is_word_of {
     my ($option, $word) = @_;
     return $option->{type} eq 'channels' && ($word =~ m{\A\w+://} || _is_redis($word));
 }
 
-# Whether `--no-` goes before it.
+# Whether an option can be switched off by `--no-`.
 sub has_opposite {
     my ($option) = @_;
     return $option->{type} eq 'boolean' || $option->{type} eq 'channels' || $option->{name} eq 'access_log';

@@ -12,7 +12,7 @@ use constant TYPE => 'text/plain; version=0.0.4; charset=utf-8';
 
 my @ABOUT = ([ version => 'gauge', 'build_info', 'The version of the server.', 'version' ]);
 
-# A family of metrics: each of its lines is a pair of labels and a value.
+# A family of metrics; each line is a pair of labels and a value.
 sub _family {
     my ($name, $type, $help, @lines) = @_;
     my $text =
@@ -30,9 +30,9 @@ sub _label {
     return qq({$name="$value"});
 }
 
-# A family for each row of a table: a fact, the type of the metric, its name and its help. The family has a
-# line for each subject, which is a label and a hash of facts. A row with a label has a line for each value of
-# that instead, which are the keys of the fact. Without a subject there is no family.
+# Families for the rows of a table: a fact, the type of the metric, its name and its help. A family has a line
+# for each subject, which is a label and a hash of facts. With a label in the row the fact is a hash, and the
+# family has a line for each of its keys. Without subjects there are no families.
 sub _table {
     my ($rows, @subjects) = @_;
     return if !@subjects;
@@ -66,7 +66,7 @@ sub _counter {
     return _family($kind eq 'counter' ? "${name}_total" : $name, $kind, $help, @lines);
 }
 
-# Each bucket counts the buckets below it as well.
+# A histogram, in which each bucket counts the buckets below it, too.
 sub _histogram {
     my ($name, $help, $histogram) = @_;
     my $count = 0;
@@ -106,7 +106,7 @@ sub _workers {
     return _table(\@PROCESSES, [ '', \%all ]);
 }
 
-# The workers of one mount; those of all others have the label *.
+# The workers of each mount; those of all other mounts have the label *.
 my @MOUNTS = (
     [ generation => 'gauge',   'mount_generation',            'How often new code has come, from 1 on.' ],
     [ wanted     => 'gauge',   'mount_workers_wanted',        'Workers that the mount should have.' ],
@@ -119,7 +119,7 @@ my @MOUNTS = (
     [ refused    => 'counter', 'mount_refused_total',    'Requests refused for want of a worker or place.' ],
 );
 
-# The hub's counts. A hub that is started again begins anew, as counters may.
+# The hub's counts. A hub that is started again counts anew, which is allowed for counters.
 my @CHANNELS = (
     [ interpreters    => 'gauge', 'channels_connections', 'Interpreters and programs that the hub has.' ],
     [ subscribed      => 'gauge', 'channels_topics', 'Topics of channels to which somebody has subscribed.' ],
@@ -172,7 +172,7 @@ my @POOL = (
     [ calls       => 'counter', 'pool_calls_total',        'Calls by what became of them.', 'outcome' ],
 );
 
-# Each has a line for each name, so that an alert can be about one host.
+# Facts of certificates. Each has a line for each name, so that an alert can be about one host.
 my @CERTIFICATES = (
     [
         left => 'gauge',
