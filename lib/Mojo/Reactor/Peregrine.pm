@@ -3,8 +3,8 @@ package Mojo::Reactor::Peregrine;
 # Mojo::Reactor::Poll until a server attaches its loop; from then on timers and handles are watched by that
 # loop. The fields of Mojo::Reactor::Poll are kept up to date all the time (timers: time, io: mode), so that
 # the reactor can be attached and detached, and works on as Mojo::Reactor::Poll in a process that the
-# application forks. EV needs nothing of its own: IO::Async::Loop::Peregrine waits inside EV where that is
-# loaded.
+# application forks. There is no such reactor for EV, because IO::Async::Loop::Peregrine waits inside EV if
+# that is loaded.
 
 use strict;
 use warnings;
@@ -17,12 +17,13 @@ use Mojo::Util qw(steady_time);
 
 our $VERSION = '0.003000';
 
-# A recurring timer of 0 seconds leaves others a turn, as in Mojo::Reactor::EV.
+# Seconds of a timer at least, so that a recurring timer of 0 seconds leaves others a turn, as in
+# Mojo::Reactor::EV.
 use constant SHORTEST => 0.0001;
 
 my $INSTANCES = 0;
 
-# The server has one loop, which the first instance is attached to. Others (those of blocking user agents, of
+# The first instance is attached to the server's only loop. Others (for blocking user agents, or of
 # Mojo::IOLoop->new) have a loop of their own.
 sub new {
     my ($class, @arguments) = @_;
@@ -69,7 +70,7 @@ sub is_attached {
     return !!$self->_loop;
 }
 
-# The loop is that of the process which was attached: a forked child goes on as Mojo::Reactor::Poll.
+# The server's loop, in the process that was attached: a forked child goes on as Mojo::Reactor::Poll.
 sub _loop {
     my ($self) = @_;
     my $loop = $self->{peregrine_loop} // return;
@@ -109,7 +110,8 @@ sub _nest {
     return;
 }
 
-# In a handler a tick is a turn of the server's loop, which may be about other things than this reactor's.
+# Makes a tick. In a handler that is a turn of the server's loop, which may handle other events than this
+# reactor's.
 sub _tick {
     my ($self) = @_;
     my $before = $self->{peregrine_events} // 0;
@@ -127,7 +129,7 @@ sub _has_work {
     return %{ $self->{timers} // {} } || %{ $self->{io} // {} } || $self->{next_timer};
 }
 
-# Ends the innermost start; outside of any it is the server that is to stop.
+# Ends the innermost `start`; outside of any, the server is to stop.
 sub stop {
     my ($self) = @_;
     my $on_stop = $self->_loop && !$self->{peregrine_nest} ? $self->{peregrine_on_stop} : undef;
@@ -197,7 +199,7 @@ sub next_tick {
     return undef;
 }
 
-# As in Mojo::Reactor::Poll, a chain of promises that are settled is done in one turn.
+# Runs functions of next_tick. As in Mojo::Reactor::Poll, a chain of settled promises is done in one turn.
 sub _ticked {
     my ($self) = @_;
     delete $self->{next_timer};
@@ -225,7 +227,7 @@ sub watch {
     return $self;
 }
 
-# The loop is told of changes only: a stream asks for the same again and again.
+# Tells the loop of changes only: a stream asks for the same mode again and again.
 sub _watch_mode {
     my ($self, $io)     = @_;
     my ($loop, $handle) = ($self->{peregrine_loop}, $io->{handle});
@@ -257,7 +259,7 @@ sub _unwatch {
     my $loop    = $self->_loop          or return;
     my $handle  = delete $io->{handle};
     my $fd      = fileno $handle;
-    # A handle that was closed before it was removed has left its number to others.
+    # The number of a handle that was closed before it was removed may belong to another one.
     return $loop->forget_descriptor($io->{fd}) if !defined $fd || $fd != $io->{fd};
     my @ways = grep { $watched->{$_} } keys %$watched;
     $loop->unwatch_io(handle => $handle, map { $_ => 1 } @ways) if @ways;

@@ -25,8 +25,7 @@ has inactivity_timeout => sub { $ENV{MOJO_INACTIVITY_TIMEOUT} // 30 };
 has ioloop             => sub { Mojo::IOLoop->singleton };
 has 'channels';
 
-# The application is loaded, and nothing runs yet: a process that is forked afterwards begins with its
-# lifespan.
+# Loads the application, and runs nothing: a process that is forked afterwards begins with its lifespan.
 sub to_pagi_app {
     my ($self) = @_;
     $self->app;
@@ -58,7 +57,7 @@ sub serve {
     my ($self, $scope, $receive, $send) = @_;
     my $type = $scope->{type};
     return $self->_live(@_[ 1 .. 3 ])      if $type eq 'lifespan';
-    return $self->app->config('hypnotoad') if $type eq 'settings';    # asked by the command, before the start
+    return $self->app->config('hypnotoad') if $type eq 'settings';    # the command asks before the start
     $self->begin($scope)                   if ($self->{process} // 0) != $$;
     return Mojo::Server::Peregrine::Exchange->new($self, $scope, $receive, $send)->run
         if $type eq 'http' || $type eq 'sse';
@@ -72,7 +71,7 @@ sub _live {
     my ($self, $scope, $receive, $send) = @_;
     return $receive->()->then(sub {
         my $has_begun = eval { $self->begin($scope); 1 };
-        # As in the daemon, no server starts where the hook dies.
+        # As in the daemon, no server starts if the hook dies.
         return $send->({ type => 'lifespan.startup.failed', message => "$@" }) if !$has_begun;
         return $send->({ type => 'lifespan.startup.complete' })->then(sub { return $receive->() })->then(sub {
             $self->end;
@@ -81,10 +80,11 @@ sub _live {
     });
 }
 
-# Servers by process and address that share the loop: the last one ends it.
+# Servers, by process and address, that share the loop: the last one ends it.
 my %serving;
 
-# The hook comes first: what it waits for runs a loop of its own. When it dies nothing has begun.
+# Begins to serve in a process. The hook comes first, because waits in it run a loop of their own. If it dies,
+# nothing has begun.
 sub begin {
     my ($self, $scope) = @_;
     my $channels = $scope->{'pagi.channels'};
@@ -113,7 +113,7 @@ sub end {
 
 # ---- Requests -----------------------------------------------------------------------------------
 
-# A transaction with all of the request but its body.
+# A transaction with the whole request except its body.
 sub transaction {
     my ($self, $exchange, $scope) = @_;
     my $tx = $self->build_tx;
@@ -135,16 +135,17 @@ sub transaction {
     _set_url($req->url, $scope);
     my $tls = $scope->{extensions}{tls};
     $req->env({ 'pagi.tls' => $tls }) if $tls;
-    # Only the body is parsed.
+    # Only the body is left to be parsed.
     $req->{state} = 'content';
     @{ $req->content }{qw(state header_size raw_size)} = ('body', 0, 0);
     return $tx;
 }
 
-# Several applications of a process share the event loop, and with it the names.
+# A number for names of streams, which are unique in the event loop that several applications of a process
+# share.
 my $named = 0;
 
-# An application has a class of its own for transactions.
+# Names the connection of a transaction whose class is the application's own.
 sub _name_connection {
     my ($self, $tx) = @_;
     my $name = 'peregrine-own-' . ++$named;

@@ -1,6 +1,6 @@
 package Mojolicious::Command::peregrine;
 
-# ./app.pl peregrine: becomes the program of that name, with the script as its application.
+# The command `./app.pl peregrine`: runs the program of that name, with the script as its application.
 
 use strict;
 use warnings;
@@ -30,7 +30,7 @@ Options:
   All other options are those of the command peregrine: see peregrine --help
 END
 
-# The script has loaded Mojo::IOLoop, which has its reactor for good: only another program can choose one.
+# Runs another program, because the script has loaded Mojo::IOLoop, whose reactor cannot be changed any more.
 sub run {
     my ($self, @arguments) = @_;
     my @words   = (_program(), _words(@arguments), File::Spec->rel2abs($0));
@@ -39,7 +39,7 @@ sub run {
     exec {$^X} $^X, @include, @words or die "Cannot run $words[0]: $!\n";
 }
 
-# The command line of the daemon in the words of peregrine.
+# Words of the daemon's command line in the form of the program `peregrine`.
 sub _words {
     my (@arguments) = @_;
     my @words;

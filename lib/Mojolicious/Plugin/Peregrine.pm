@@ -32,7 +32,7 @@ sub register {
     return;
 }
 
-# The channels of the interpreter.
+# The channels of the interpreter; dies without them.
 sub _channels_of {
     my ($server) = @_;
     croak 'Mojolicious::Plugin::Peregrine: channels are there where peregrine serves the application'

@@ -11,7 +11,8 @@ use PAGI::Server::Log;
 use PAGI::Server::Options;
 use Peregrine::Threads;
 
-# The default of workers is called `max_workers`, so that `--workers` on the command line wins.
+# Default options. The number of workers is given as `max_workers`, so that `--workers` on the command line
+# wins.
 sub defaults {
     my ($self)    = @_;
     my %own       = PAGI::Server::Options::defaults_of('evhtp');

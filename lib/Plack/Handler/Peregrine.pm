@@ -16,7 +16,7 @@ sub new {
     return bless { Plack::Handler::Peregrine::Options::gathered(@options) }, $class;
 }
 
-# Options that hold unless others are given.
+# Options that hold unless they are given.
 sub defaults { return () }
 
 sub run {
@@ -32,7 +32,8 @@ sub run {
     return;
 }
 
-# With plackup's -L Delayed the process that serves loads the application, before its first request.
+# Makes the server. With plackup's -L Delayed the serving process loads the application, before its first
+# request.
 sub _server {
     my ($self, $app) = @_;
     my %given         = ($self->defaults, %$self);

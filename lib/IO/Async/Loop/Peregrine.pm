@@ -1,9 +1,9 @@
 package IO::Async::Loop::Peregrine;
 
 # IO::Async's epoll loop with timers that stay cheap by the thousand: a server has at least one for each
-# stream that it paces. And with one wait for everything: while the loop has an engine, it waits in that,
-# which has an epoll descriptor of its own and watches that of the loop. Uses what IO::Async::Loop documents
-# for its subclasses; unwatch_signal and watch_engine say what else.
+# stream that it paces. A loop with an engine waits in the engine, which has an epoll descriptor of its own
+# and watches the loop's: so there is one wait for everything. The loop uses what IO::Async::Loop documents
+# for its subclasses, except in unwatch_signal and watch_engine.
 
 use strict;
 use warnings;
@@ -18,21 +18,20 @@ use parent 'IO::Async::Loop::Epoll';
 
 use constant API_VERSION => '0.76';
 
-# Turns with events of the engine that may lie in each other; deeper ones have those of the loop only.
+# Nested turns that handle events of the engine; deeper turns handle only the loop's own.
 use constant NESTED_MAX => 16;
 
-# A turn that finds work at once does not wait in the kernel, where signals arrive: after this many such turns
+# Turns that find work at once, and so do not wait in the kernel, where signals arrive: after so many of them
 # the loop lets signals in.
 use constant SIGNAL_TURNS => 64;
 
-# A timer is [ when, what, time of day ]; they lie in the order of their times, those of one time in the
-# order of their making. Times are of the clock that only goes on: the machine's time may be set back by
-# hours, and timers would wait as much longer. A timer that was asked for a time of day has that, too, and is
-# moved when the machine's time is set.
+# A timer is [ time, function, time of day ]. Timers are sorted by time, those of one time by their age. Times
+# are of a clock that never goes back: the machine's time may be set back by hours, and timers would wait
+# longer. A timer that was asked for by a time of day keeps it, and moves when the machine's time is set.
 use constant { AT => 0, CODE => 1, DATE => 2 };
 
-# Seconds by which the two clocks have to drift apart until the difference between them counts as another one.
-# A smaller difference is the time between two readings, by which timers of one time would change places.
+# Seconds by which the difference between the two clocks must change to count as another one. A smaller change
+# is the time between two readings, by which timers of one time would change places.
 use constant DRIFT_S => 0.01;
 
 sub new {
@@ -116,8 +115,9 @@ sub unwatch_time {
     return;
 }
 
-# False: the engine cannot wait for others, or another one does already, or somebody measures the epoll loop
-# (Metrics::Any, IO_ASYNC_WATCHDOG). Then its descriptor is to be watched.
+# Waits in the engine from now on. False: the engine cannot wait for others, or another engine does already,
+# or the epoll loop is measured (Metrics::Any, IO_ASYNC_WATCHDOG); then the engine's descriptor has to be
+# watched.
 sub watch_engine {
     my ($self, $engine) = @_;
     my $ev = $self->_ev;
@@ -133,11 +133,11 @@ sub _is_measured {
     return $adapter && !$adapter->isa('Metrics::Any::Adapter::Null');
 }
 
-# The loop gets another epoll descriptor: here for the same engine, in a fork for none.
+# Gets another epoll descriptor, for the present engine; in a fork for none.
 sub post_fork {
     my ($self) = @_;
     my $is_fork = $self->{pid} != $$;
-    # Version 0.22 watches no descriptor again that it still has a note of.
+    # Version 0.22 does not watch a descriptor again that it still knows.
     @{$self}{qw(masks refaddr_for_fileno fakeevents)} = ({}, {}, {})
         if IO::Async::Loop::Epoll->VERSION < 0.23;
     $self->SUPER::post_fork;
@@ -159,8 +159,8 @@ sub unwatch_engine {
     return;
 }
 
-# The epoll loop blocks the signals that it watches, but while it waits; and if it is never idle it does not
-# wait. Works with any epoll loop.
+# Lets signals in. The epoll loop blocks signals that it watches except while it waits, and a loop that is
+# never idle does not wait. Works with any epoll loop.
 sub let_signals_in {
     my ($self)  = @_;
     my $watched = $self->{signals};
@@ -169,12 +169,12 @@ sub let_signals_in {
     my $blocked = POSIX::SigSet->new;
     POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $signals, $blocked);
     POSIX::sigprocmask(POSIX::SIG_SETMASK(), $blocked);
-    $self->{peregrine_signals} = 1;    # the callbacks of signals are due
+    $self->{peregrine_signals} = 1;    # callbacks of signals are due
     $self->{peregrine_ev}->tell_signals(grep { $watched->{$_}->pending } @quiet) if $self->{peregrine_ev};
     return;
 }
 
-# While only the engine has something to do, its turns need no Perl code.
+# Runs the loop. While only the engine has something to do, its turns need no Perl code.
 sub run {
     my ($self) = @_;
     local $self->{running} = 1;
@@ -189,7 +189,7 @@ sub run {
     return wantarray ? @{ $self->{result} } : $self->{result}[0];
 }
 
-# The epoll loop's own turn follows only if it has something to do.
+# Makes a turn. The epoll loop's own turn follows only if it has something to do.
 sub loop_once {
     my ($self, $timeout) = @_;
     my $is_deep = ($self->{peregrine_depth} // 0) >= NESTED_MAX;
@@ -224,13 +224,13 @@ sub _after_wait {
         $self->_note_turn;
         return 1 + $self->_as_work('_manage_queues') if !$self->{peregrine_signals};
     }
-    # the processing time would count the wait, too
+    # the processing time would include the wait
     delete @{$self}{qw(peregrine_signals processing_start)};
     return $self->_as_work(_own_turn => 0);
 }
 
-# Callbacks of the loop's own may take long, or never return. Meanwhile the engine gives what is new to
-# others.
+# Runs the loop's own callbacks, which may take long, or never return. Meanwhile the engine gives new requests
+# to other interpreters.
 sub _as_work {
     my ($self, $method, @arguments) = @_;
     my $engine = $self->{peregrine_turns} ? undef : $self->{peregrine_engine};
@@ -247,7 +247,8 @@ sub _note_turn {
     return;
 }
 
-# Callbacks may turn the loop themselves; what unwatch_signal keeps is for the outermost turn.
+# Makes the epoll loop's own turn. Callbacks may turn the loop themselves; values that unwatch_signal keeps
+# are freed by the outermost turn.
 sub _own_turn {
     my ($self, $timeout) = @_;
     my $is_nested = $self->{peregrine_turns};
@@ -295,10 +296,10 @@ sub _enter_ev {
     );
     $ev->watch_engine($engine) if $engine;
     $self->_share_signal($_) for keys %{ $self->{signals} };
-    # Only let_signals_in lets them in from now on, and tells EV.
+    # Only let_signals_in lets signals in from now on, and tells EV.
     $self->{sigmask}->fillset;
-    # EV hears of the end of children in any case, and takes all of them, so IO::Async's loop must not wait
-    # for them as well. A process is none of its own children.
+    # EV hears of ended children in any case, and waits for all of them, so IO::Async's loop must not do it as
+    # well. The watch for this process, which is no child of its own, keeps the loop from it.
     local $?;
     $self->watch_process($$ => sub { });
     ${ $self->{childwatch_sigid} } = sub { };
@@ -337,7 +338,8 @@ sub _share_signal {
     return;
 }
 
-# EV has taken it. What dies in a callback is the loop's business: so it is called in its turn.
+# Calls the callbacks for a child that has ended, which EV has noticed. They are called in the loop's turn,
+# which handles exceptions.
 sub _child_ended {
     my ($self, $pid, $status) = @_;
     my $watches = $self->{childwatches};
@@ -350,9 +352,8 @@ sub _child_ended {
 
 # ---- Signals and processes ----------------------------------------------------------------------
 
-# The epoll loop goes through the values of its hash of signals in place, so that a callback that
-# unwatches one of them would end it with "Use of freed value in iteration". The value lives until the
-# loop has gone through them.
+# The epoll loop iterates over the values of its hash of signals in place, so a callback that unwatches a
+# signal would end it with "Use of freed value in iteration". The value is kept until the iteration has ended.
 sub unwatch_signal {
     my ($self, $signal) = @_;
     my $signals = $self->{signals};
@@ -364,8 +365,8 @@ sub unwatch_signal {
     return;
 }
 
-# The epoll loop blocks the signals that it watches. A child, and the program that it may run, has them as
-# any other process.
+# Forks with the signals unblocked that the epoll loop blocks, so that a child, and a program that it runs,
+# has them as any other process.
 sub fork {
     my ($self, %params) = @_;
     my $code = $params{code};
@@ -375,14 +376,15 @@ sub fork {
     return $self->SUPER::fork(%params, code => $unblocked);
 }
 
-# A handle that was closed while it was watched can be unwatched no more, and another one may have its number.
+# Forgets a descriptor. A handle that was closed while it was watched cannot be unwatched any more, and
+# another handle may have its number.
 sub forget_descriptor {
     my ($self, $fd) = @_;
     delete $self->{$_}{$fd} for qw(iowatches masks callbacks refaddr_for_fileno fakeevents);
     return;
 }
 
-# The index of the first timer that is due at that time or later, or later only.
+# The index of the first timer that is due at `$at` or later; with `$later` later only.
 sub _first_from {
     my ($timers, $at, $later) = @_;
     my ($low, $high) = (0, scalar @$timers);
@@ -405,7 +407,7 @@ sub _adjust_timeout {
         $left     = 0     if $left < 0;
         $$timeout = $left if !defined $$timeout || $left < $$timeout;
     }
-    # A handle that is always ready leaves no wait, either.
+    # A handle that is always ready prevents waits, too.
     $self->_note_turn if $self->{peregrine_worked} || defined $$timeout && $$timeout <= 0;
     $$timeout = 0     if $self->{peregrine_signals};
     return;
@@ -427,7 +429,7 @@ sub _manage_queues {
             $count++;
         }
     }
-    # Functions that these add are for the next turn.
+    # Functions that are added meanwhile are for the next turn.
     my $idle = $self->{peregrine_idle};
     for (my $left = @$idle; $left > 0 && @$idle; $left--) {
         my $watch = shift @$idle;

@@ -18,7 +18,7 @@ sub publish { my ($self, @args) = @_; return promise_of($self->{channels}->publi
 sub send    { my ($self, @args) = @_; return promise_of($self->{channels}->send(@args)) }
 sub flush   { my ($self) = @_; return promise_of($self->{channels}->flush) }
 
-# The Future lives until it is ready.
+# A promise for a Future, which lives until it is ready.
 sub promise_of {
     my ($future) = @_;
     my $promise = Mojo::Promise->new;

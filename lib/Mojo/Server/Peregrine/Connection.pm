@@ -9,10 +9,11 @@ use Mojo::Server::Peregrine::Stream;
 
 our $VERSION = '0.003000';
 
-# Transactions whose `finish` died, per process.
+# Transactions that are kept after their `finish` died, in one process.
 use constant UNFINISHED_MAX => 1000;
 
-# Mojo::IOLoop finds the stream by the name of the connection, until `forget_stream`. Few applications ask.
+# Makes the stream, which Mojo::IOLoop finds by the connection's name until `forget_stream`. Few applications
+# ask for it.
 sub name_stream {
     my ($self, $name) = @_;
     my $stream = $self->{stream} = Mojo::Server::Peregrine::Stream->new($self);
@@ -71,8 +72,8 @@ sub read_on {
     return;
 }
 
-# An application's `finish` may die, and then has not taken back what goes on using the transaction: as in the
-# daemon it is still there, and what is sent to it is dropped. It is kept for a while.
+# Closes a transaction. If the application's `finish` dies, code may still use the transaction: as in the
+# daemon it is kept for a while, and data that are sent to it are dropped.
 sub close_transaction {
     my ($self, $tx) = @_;
     return if eval { $tx->closed; 1 };
@@ -84,7 +85,7 @@ sub close_transaction {
     return;
 }
 
-# The peer sees that the response is not whole.
+# Cuts the connection, so that the peer sees that the response is incomplete.
 sub cut {
     my ($self) = @_;
     return if $self->{ended};

@@ -15,13 +15,13 @@ our $VERSION = '0.003000';
 # Bytes from which on a file's handle is sent; smaller files are read.
 use constant FILE_MIN => 65_536;
 
-# Fields of responses that are the engine's.
+# Response fields that the engine sets.
 my %FRAMING = map { $_ => 1 } qw(connection transfer-encoding keep-alive upgrade);
 
 sub new {
     my ($class, $server, $scope, $receive, $send) = @_;
     my $self = bless { server => $server, scope => $scope, receive => $receive, send => $send }, $class;
-    # A response to a request for an event stream is an ordinary one here.
+    # A request for an event stream gets an ordinary response here.
     $self->{prefix} = $scope->{type} eq 'sse' ? 'sse.http' : 'http';
     my $tx      = $self->{tx} = $server->transaction($self, $scope);
     my $content = $tx->res->content;
@@ -65,7 +65,7 @@ sub _read {
     return;
 }
 
-# False: there is no more.
+# Handles an event of $receive. False: no further one is needed.
 sub _arrived {
     my ($self, $future) = @_;
     delete $self->{waiting};
@@ -77,7 +77,7 @@ sub _arrived {
     }
     my $req = $self->{tx}->req;
     my ($body, $more) = @{$event}{qw(body more)};
-    # The engine knows where a body ends, also without Content-Length.
+    # The engine knows the end of a body, also without Content-Length.
     $self->{relaxed} ||= $req->content->relaxed(1)
         if $more || length $body && !defined $req->headers->content_length;
     $req->parse($body) if length $body || !$more && !$self->{relaxed};
@@ -112,7 +112,7 @@ sub _handle {
 
 # ---- The response -------------------------------------------------------------------------------
 
-# The application may call this again meanwhile, in a `drain` for instance.
+# Sends parts of the response. The application may call this again meanwhile, in a `drain` for instance.
 sub _write {
     my ($self) = @_;
     my $tx = $self->{tx};
@@ -187,7 +187,8 @@ sub inform {
     return;
 }
 
-# Nothing: the application will resume. A body of known length ends with its last byte.
+# The next event of the body; nothing: the application will resume. A body of known length ends with its last
+# byte.
 sub _body {
     my ($self) = @_;
     my $res = $self->{tx}->res;
@@ -216,7 +217,7 @@ sub _file {
 
 # ---- The end ------------------------------------------------------------------------------------
 
-# The rest of a large file may still be on its way then.
+# Ends the exchange. The rest of a large file may still be on its way.
 sub gone {
     my ($self, $reason) = @_;
     return           if $self->{ended};

@@ -21,8 +21,8 @@ my %OPTION = (
     workers            => 'workers',
 );
 
-# The words for a client's certificate by the bits of `verify`, which are OpenSSL's: 1 asks for it, and 2
-# beside 1 refuses clients without.
+# Values of the option for a client's certificate, by the bits of `verify`, which are OpenSSL's: 1 asks for a
+# certificate, and 2 beside 1 refuses clients without one.
 my @VERIFY = qw(none request none require);
 
 sub options {
@@ -40,7 +40,7 @@ sub is_shared {
     return Mojo::URL->new($location)->query->param('reuse') ? 1 : 0;
 }
 
-# A location of Mojo::Server::Daemon's in the words of the option `listen`.
+# A location of Mojo::Server::Daemon as a value of the option `listen`.
 sub place {
     my ($class, $location) = @_;
     my $url   = Mojo::URL->new($location);
@@ -62,7 +62,7 @@ sub place {
         defined $verify ? 'verify=' . $VERIFY[ hex($verify) & $#VERIFY ] : ();
 }
 
-# The attributes of the server, as an application's settings name them.
+# The attributes of the server in an application's settings.
 sub attributes {
     my ($class, $app) = @_;
     return if !$app->can('config') || $app->mode eq 'development';

@@ -13,7 +13,7 @@ use Mojo::WebSocket qw(server_handshake);
 
 our $VERSION = '0.003000';
 
-# Fields of the handshake that are the engine's.
+# Fields of the handshake that the engine sets.
 my %FRAMING = map { $_ => 1 } qw(
     connection content-length date keep-alive sec-websocket-accept sec-websocket-extensions
     sec-websocket-protocol transfer-encoding upgrade
@@ -54,7 +54,7 @@ sub _connected {
     $self->_listen;    # the client may leave before the application has answered
     $self->{server}->emit(request => server_handshake($ws));
     return if $self->{ended};
-    # As in the daemon, not before: an action may refuse after an `on` has prepared the 101.
+    # Not before, as in the daemon: an action may refuse after an `on` has prepared the 101.
     $tx->on(resume => sub { $self->_answer });
     $self->_answer;
     return;
@@ -83,7 +83,7 @@ sub _answer {
         sub {
             $self->close_transaction($tx);
             $self->{ws}->established(1);
-            $self->limit_idle;    # the engine's own for WebSockets until here
+            $self->limit_idle;    # the engine's limit for WebSockets holds until here
             $self->_pump;
         }
     );
@@ -105,7 +105,7 @@ sub _refuse {
 
 # ---- Messages -----------------------------------------------------------------------------------
 
-# Hears events until one has to be waited for.
+# Handles events until there is none yet.
 sub _listen {
     my ($self) = @_;
     while (!$self->{ended}) {
@@ -137,7 +137,7 @@ sub _event {
     return $future->is_failed ? { type => 'gone' } : $future->get;
 }
 
-# As in the daemon, a subscriber that dies ends no WebSocket.
+# Passes an event on. As in the daemon, a subscriber that dies does not end the WebSocket.
 sub _take {
     my ($self, $event) = @_;
     eval { $self->_heard($event); 1 }
@@ -155,7 +155,7 @@ sub _heard {
     return;
 }
 
-# `undef` is a close without a code.
+# Queues an event; `undef` is a close without a code.
 sub queue {
     my ($self, $event) = @_;
     push @{ $self->{events} }, $event;
@@ -163,7 +163,7 @@ sub queue {
     return;
 }
 
-# Sends what waits; when all is sent, `drain` says so.
+# Sends queued events, and emits `drain` when all were sent.
 sub _pump {
     my ($self) = @_;
     my ($ws, $events) = @{$self}{qw(ws events)};

@@ -24,7 +24,7 @@ sub new {
 
 sub reactor { return Mojo::IOLoop->singleton->reactor }
 
-# The engine keeps the limit, since it sees pings, and what a slow client takes.
+# Sets the limit of silence in the engine, which sees pings, and how much a slow client takes.
 sub timeout {
     my ($self, $seconds) = @_;
     return $self->{timeout} if !defined $seconds;
@@ -38,7 +38,8 @@ sub bytes_waiting {
     return $self->{exchange} ? $self->{exchange}->bytes_waiting : 0;
 }
 
-# False while the exchange waits for room, after which a `drain` follows. True when the exchange is over.
+# Whether no write is under way. False: the exchange waits for room, and a `drain` follows. True, too, when
+# the exchange is over.
 sub can_write {
     my ($self) = @_;
     return !($self->{exchange} && $self->{exchange}->is_sending);
@@ -78,7 +79,7 @@ sub close_gracefully {
     return $self;
 }
 
-# All that was sent has left, or has room.
+# Called when all output has left, or has room.
 sub drained {
     my ($self) = @_;
     $self->_tell('drain');
@@ -86,17 +87,18 @@ sub drained {
     return;
 }
 
-# The exchange is over.
+# Ends the stream with its exchange.
 sub closed {
     my ($self) = @_;
     return if !delete $self->{exchange};
-    # Code that waits for room goes on.
+    # Code that waits for room can go on.
     $self->_tell('drain') if $self->has_subscribers('drain');
     $self->_tell('close');
     return;
 }
 
-# A subscriber that dies interrupts nothing, as in the daemon, whose reactor catches it.
+# Emits an event. A subscriber that dies interrupts nothing, as in the daemon, whose reactor catches
+# exceptions.
 sub _tell {
     my ($self, $event) = @_;
     $self->reactor->_try('Stream', sub { $self->emit($event) });

@@ -1,6 +1,7 @@
 package Mojo::Server::Peregrine::Subscription;
 
-# A topic that a transaction hears, in a mailbox of its own: messages say nothing of their topics.
+# A transaction's subscription to a topic, with a mailbox of its own, because messages do not name their
+# topics.
 
 use strict;
 use warnings;
@@ -17,7 +18,7 @@ sub new {
     return bless { c => $c, callback => $callback }, $class;
 }
 
-# The mailbox keeps the subscription, until the transaction is over.
+# Begins the subscription, which the mailbox keeps until the transaction is over.
 sub begin {
     my ($self, $channels, $topic) = @_;
     my $node = $self->{node} = $channels->node;
@@ -26,11 +27,11 @@ sub begin {
     my $end = weakly($self, '_end');
     $self->{c}->tx->on(finish => sub { $end->() });
     my $subscribed = PAGI::Server::Channels->new($node, $self->{mailbox}, $name)->subscribe($topic);
-    $self->_hear;    # whoever has found nothing is called
+    $self->_hear;    # the mailbox calls only after it was found empty
     return Mojo::Server::Peregrine::Channels::promise_of($subscribed);
 }
 
-# Messages that the client has no room for wait in the mailbox, which has a limit.
+# Passes messages on. Those for which the client has no room wait in the mailbox, which has a limit.
 sub _hear {
     my ($self) = @_;
     return if $self->{waits};

@@ -1,6 +1,7 @@
 package Mojo::Server::Peregrine::Transaction;
 
-# A transaction whose connection gets a name, and a stream in the event loop, when somebody asks for it.
+# A transaction whose connection gets a name, and a stream in the event loop, when the application asks for
+# the connection.
 
 use strict;
 use warnings;
@@ -25,8 +26,8 @@ sub _name_connection {
     return $name;
 }
 
-# An interim response with the status 103, as often as wanted before the response. The engine leaves it out
-# for clients of HTTP/1.0.
+# Sends an interim response of status 103; may be called several times before the response. The engine sends
+# clients of HTTP/1.0 none.
 sub early_hints {
     my ($self, $headers) = @_;
     $self->{peregrine}->inform(103, $headers) if $self->{peregrine};

@@ -13,10 +13,10 @@ use Mojo::WebSocket qw(WS_BINARY WS_CLOSE WS_CONTINUATION WS_PING WS_TEXT);
 
 our $VERSION = '0.003000';
 
-# Seconds between pings while only one was asked for.
+# Seconds between pings after the first ping of the application, before a second one tells its pace.
 use constant FIRST_PACE => 15;
 
-# ---- Sent ---------------------------------------------------------------------------------------
+# ---- Sending ------------------------------------------------------------------------------------
 
 sub send {
     my ($self, $message, $code) = @_;
@@ -26,7 +26,7 @@ sub send {
     return $self;
 }
 
-# Compression is the engine's.
+# Builds frames without compression, which the engine does.
 sub build_message {
     my ($self, $message) = @_;
     local $self->{compressed} = 0;
@@ -55,7 +55,7 @@ sub _event_of_frame {
     return { type => 'websocket.send', bytes => $whole };
 }
 
-# The engine sends pings, at the pace at which the application has sent its first two.
+# Starts pings of the engine, at the pace of the application's first two pings.
 sub _pings {
     my ($self) = @_;
     my ($count, $before) = (++$self->{peregrine_pings}, $self->{peregrine_pinged});
@@ -72,7 +72,7 @@ sub _text {
 
 sub _decoded {
     my ($bytes) = @_;
-    # Encode refuses noncharacters, which are UTF-8 (RFC 6455 has no rule about them). The engine checks.
+    # Encode refuses noncharacters, which are valid UTF-8. The engine has checked the bytes.
     utf8::decode($bytes);
     return _text($bytes);
 }
@@ -85,14 +85,14 @@ sub finish {
     $self->{close}[0] //= 1005;
     my $socket = $self->{peregrine};
     $self->{closing} = 1;
-    # Without a code PAGI sends 1000.
+    # PAGI sends 1000 for a close without a code.
     $socket->queue(
         defined $code ? { type => 'websocket.close', code => $code, reason => $reason // '' } : undef)
         if $socket;
     return $self;
 }
 
-# ---- Received -----------------------------------------------------------------------------------
+# ---- Receiving ----------------------------------------------------------------------------------
 
 sub heard {
     my ($self, $event) = @_;
@@ -110,14 +110,14 @@ sub heard {
     return;
 }
 
-# Text that is not ASCII comes decoded; the limit is for what it was.
+# Bytes of a text as it was sent: the limit is about bytes, and text beyond ASCII comes decoded.
 sub _bytes_of {
     my ($text) = @_;
     use bytes;
     return length $text;
 }
 
-# The peer's end, unless the application has closed before.
+# Notes the code of a close by the peer, unless the application has closed before.
 sub left {
     my ($self, $code, $reason) = @_;
     return if $self->{close} || $code == 1006;

@@ -34,10 +34,10 @@ sub groups          { return () }
 sub grips           { return $_[1] // () }
 sub shows_errors    { return 0 }
 
-# Each request is one function call, in whichever interpreter.
+# Whether clones can run the application: each request is one function call, in any interpreter.
 sub can_be_cloned { return 1 }
 
-# Requests come with their whole bodies.
+# Has the engine gather whole bodies of requests.
 sub add_routes {
     my ($self, $worker) = @_;
     $worker->route({}, 1);
@@ -50,7 +50,7 @@ sub stop_start { return }
 sub end        { return Future->done }
 sub abandon    { return }
 
-# Responses wait in files where others can be served meanwhile.
+# Attaches the application. Responses wait in files if other requests can be served meanwhile.
 sub attach {
     my ($self, $worker, $instance, %place) = @_;
     my $options = $instance->options;

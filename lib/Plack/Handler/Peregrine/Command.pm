@@ -9,7 +9,7 @@ use parent qw(PAGI::Server::Runner);
 
 sub program { return 'peregrine' }
 
-# A single application is mounted at the root if it is one of PSGI.
+# The mounts; a single application of PSGI is mounted at the root.
 sub _mounts {
     my ($self) = @_;
     my $options = $self->{options};

@@ -11,10 +11,10 @@ use MIME::Base64 ();
 use constant { STREAM => 0, RESPONSE => 1 };
 use constant { EVENTS => 0, BYTES    => 1 };
 
-# Seconds that GRIP has where a header names none, and the most that is allowed.
+# Seconds of a long poll whose header names none, as in GRIP, and the most that is allowed.
 use constant { TIMEOUT_S => 55, TIMEOUT_MAX_S => 86_400 };
 
-# Limits of peregrine.h: bytes of a keep-alive, topics of a response.
+# Limits of peregrine.h: bytes of a keep-alive message, topics of a response.
 use constant { KEEPALIVE_BYTES => 1024, TOPICS => 32 };
 
 my %KNOWN = map { $_ => 1 } qw(grip-hold grip-channel grip-timeout grip-keep-alive);
@@ -23,8 +23,9 @@ my %AS    = (events => EVENTS, bytes    => BYTES);
 
 my $NAME = qr/\A[A-Za-z0-9._:-]{1,100}\z/;
 
-# [ kind, timeout in ms, keep-alive in ms, its bytes, then name, position and form of each topic ]. Dies if
-# the response cannot be held. `request`: the prefix of topics, and the environment.
+# An instruction for xs/psgi/grip.c: [ kind, timeout in ms, keep-alive in ms, its bytes, then name, position
+# and form of each topic ]. Dies if the response cannot be held. `request`: the prefix of topics, and the
+# environment.
 sub instruction {
     my ($headers, $request) = @_;
     my %values = _values($headers);
@@ -36,7 +37,7 @@ sub instruction {
     my ($type)  = @{ $values{'content-type'} || [] };
     my $default = ($type // '') =~ m{\A\s*text/event-stream\s*(?:;|\z)}i ? 'events' : 'bytes';
     my @topics  = _topics($values{'grip-channel'}, $request, $default);
-    # GRIP's libraries send each of both, whatever the kind.
+    # GRIP's libraries send both fields, whatever the kind is.
     my $timeout =
         $kind == RESPONSE ? _seconds('Grip-Timeout', _one('Grip-Timeout', $values{'grip-timeout'})) : 0;
     my ($every, $bytes) =
@@ -44,7 +45,7 @@ sub instruction {
     return [ $kind, 1000 * $timeout, 1000 * $every, $bytes, @topics ];
 }
 
-# The values by the names in lower case.
+# Values of header fields by name in lower case.
 sub _values {
     my ($headers) = @_;
     my %values;
@@ -62,7 +63,7 @@ sub _one {
     return $values ? $values->[0] : undef;
 }
 
-# Entries would follow content of another form.
+# Dies if the content has a coding, because entries that follow it have none.
 sub _check_content {
     my ($values) = @_;
     for my $name (qw(Content-Encoding Transfer-Encoding)) {
@@ -90,18 +91,18 @@ sub _topics {
     }
     die "Grip-Hold needs a Grip-Channel\n"                                             if !@topics;
     die "a response may wait for ${\TOPICS} channels, not for ${\scalar keys %seen}\n" if keys %seen > TOPICS;
-    # Each topic has an epoch of its own, and the client tells one position without its topic's name.
+    # Each topic has an epoch of its own, and the client sends one position without a topic's name.
     die "Grip-Channel: a response with prev-id=client names one topic, not ${\scalar keys %seen}\n"
         if $is_client && keys %seen > 1;
     return @topics;
 }
 
-# The position that the client has seen last; '': it begins.
+# The position that the client has seen last; '': it has seen none.
 sub _since {
     my ($env) = @_;
     my ($id, $tag) = map { "${\($_ // '')}" } @{ $env || {} }{qw(HTTP_LAST_EVENT_ID HTTP_IF_NONE_MATCH)};
     my $since = length $id ? $id : $tag =~ m{\A(?:W/)?"([^"]*)"\z} ? $1 : '';
-    # No position has a wide character, which an application may have put into its environment.
+    # A position has no wide character, but an application may have put one into its environment.
     return utf8::downgrade($since, 1) ? $since : 'none';
 }
 
@@ -128,7 +129,8 @@ sub _seconds {
 
 my %FORMATS = (raw => sub { return $_[0] }, cstring => \&_cstring, base64 => \&_base64);
 
-# Seconds, and bytes. The text may have semicolons: parameters are what stands at its end.
+# Seconds and bytes of a keep-alive. Its text may have semicolons: only the end of the value is parsed as
+# parameters.
 sub _keepalive {
     my ($text) = @_;
     return (0, '') if !defined $text;

@@ -13,7 +13,7 @@ use Plack::Handler::Peregrine::Application;
 # Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# The class of a kind of applications, and what its `new` gets. Mojolicious sends early hints.
+# The class for a kind of applications, and arguments of its `new`. Mojolicious sends early hints.
 my %KINDS = (
     pagi => ['PAGI::Server::Application'],
     mojo => [ 'PAGI::Server::Application', extensions => { informational => {} } ],
@@ -48,13 +48,13 @@ sub way_to_new_code { return "peregrine with the file of the application, or pla
 sub is_async        { return 1 }
 sub shows_errors    { return PAGI::Server::Application->shows_errors }
 
-# PAGI's have a life of their own in each interpreter.
+# Whether clones can run all applications: those of PAGI have a lifespan in each interpreter.
 sub can_be_cloned {
     my ($self) = @_;
     return !grep { $_->{kind} ne 'psgi' } @{ $self->{mounts} };
 }
 
-# The names of hosts for which there are applications; undef where any host will do.
+# The names of hosts for which there are applications; undef among them: an application serves any host.
 sub hosts {
     my ($self) = @_;
     my %seen;
@@ -67,13 +67,13 @@ sub groups {
     return sort { $a->{group} <=> $b->{group} } grep { $_->{group} } @{ $self->{mounts} };
 }
 
-# How names of topics begin for which responses may be held; `default`: where a mount does not say it.
+# Prefixes of topics for which responses may be held; `default`: for mounts that name none.
 sub grips {
     my ($self, $default) = @_;
     return grep { defined } map { $_->{grip} // $default } grep { $_->{kind} eq 'psgi' } @{ $self->{mounts} };
 }
 
-# Mounts that are loaded here.
+# Mounts whose applications are loaded in this process.
 sub _parts {
     my ($self) = @_;
     return grep { defined } @{ $self->{parts} || [] };
@@ -84,7 +84,8 @@ sub _place {
     return map { $_ => $mount->{$_} } qw(path host), $mount->{group} ? 'group' : ();
 }
 
-# The engine divides requests, for applications that its process has not loaded.
+# Adds routes for all mounts, because the engine divides requests also for applications that its process has
+# not loaded.
 sub add_routes {
     my ($self, $worker) = @_;
     _add_route($worker, $_) for @{ $self->{mounts} };
@@ -97,7 +98,7 @@ sub _add_route {
     return;
 }
 
-# Applications start one after another. When one fails, those before it are ended.
+# Starts applications one after another. If one fails, those before it are ended.
 sub start {
     my ($self, $instance) = @_;
     my $starting = Future->done;
@@ -124,8 +125,8 @@ sub attach {
         if ($part) { $part->attach($worker, $instance, _place($mount), grip => $mount->{grip}) }
         else       { _add_route($worker, $mount) }
     }
-    # Parts with applications of their own report themselves. Without reports, too, the engine tells that the
-    # last connection has gone.
+    # Parts with applications of their own report themselves. Without them this worker is told when the last
+    # connection has gone.
     $worker->serve_for($instance->reports) if !$self->_parts;
     return;
 }

@@ -11,15 +11,16 @@ use PAGI::Server::TLS;
 use Peregrine::Inherited;
 use Peregrine::Nearest;
 
-# Options of PAGI::Server that are about applications of PAGI, and have no meaning here.
+# Options of PAGI::Server that concern applications of PAGI only.
 my %NOT_OURS = map { $_ => 1 } qw(
     app extensions lifespan_mode on_error max_receive_queue max_receive_queue_size pool_idle_timeout
     pool_max_calls pool_max_rss pool_queue pool_timeout pool_workers sse_idle_timeout sync_workers
     validate_events worker_pool
 );
 
-# The words of other handlers: whose they are, and what they set here. A function gets the value, and gives
-# options of ours; those of \&_nothing ask for what is so in any case, or has no meaning here.
+# Words of other handlers: the handlers that have them, and the option that they set here. A function gets the
+# value, and returns options; \&_nothing is for words that ask for what holds in any case, or have no meaning
+# here.
 my @WORDS = (
     [ max_workers             => 'Starlet, Gazelle, EVHTP', 'workers' ],
     [ pre_fork                => 'Feersum',                 'workers' ],
@@ -66,7 +67,7 @@ sub _no_keepalive {
 
 sub _keepalive { return _no_keepalive($_[0], !$_[1]) }
 
-# `--ssl` without a value says only that there is something to come.
+# Options of `ssl` and its like. A value of `--ssl` alone has no content: others follow.
 sub _ssl {
     my ($name, $value, $options) = @_;
     my $key = PAGI::Server::TLS::key_of($name =~ s/_file\z//r);
@@ -77,8 +78,8 @@ sub words {
     return map { [@$_] } @WORDS;
 }
 
-# Options by name. The values of an option that may be given several times are a list; of others the last one
-# counts, as of `listen`, which plackup gives in any case.
+# Options by name. Values of an option that may be given several times become a list. Of other options, and of
+# `listen`, which plackup always gives, the last value counts.
 sub gathered {
     my (@pairs) = @_;
     my (%values, %count);
@@ -97,7 +98,7 @@ sub of_server {
     my (%given) = @_;
     my %options;
     _place(\%options, \%given);
-    # A word that sets several options comes first: what is said of one of them counts.
+    # A word that sets several options comes first, so that a word for one of them wins.
     for my $name (sort { @{ $WORDS{$b} || [] } <=> @{ $WORDS{$a} || [] } || $a cmp $b } keys %given) {
         $given{$name} = _lonely($name) if !defined $given{$name};
         next                           if !defined $given{$name};
@@ -108,7 +109,8 @@ sub of_server {
     return %options;
 }
 
-# plackup takes the next word for the value of a switch, and has none for a switch at the end.
+# The value of a word without one: plackup takes the next word for the value of a switch, and a switch at the
+# end has none.
 sub _lonely {
     my ($name) = @_;
     my $option = PAGI::Server::Options::find($name);
@@ -125,18 +127,18 @@ sub _complain_of_next_word {
         . " (plackup takes the next word for the value of an option: write --$typed=1)\n";
 }
 
-# plackup gives an address three times; what it says as `listen` is the whole of it.
+# Takes the address, which plackup gives three times; its `listen` has all of it.
 sub _place {
     my ($options, $given) = @_;
     my $listen = delete $given->{listen};
     my ($host, $port) = delete @{$given}{qw(host port)};
-    # An IPv6 address lacks its brackets there.
+    # An IPv6 address has no brackets there.
     undef $listen
         if ref $listen && defined $port && ($host // '') =~ /\A[^\[].*:/ && "@$listen" eq "$host:$port";
     return if Peregrine::Inherited->are_expected && _is_plackups_own($listen, $host, $port);
     if (defined $listen && (ref $listen ? @$listen : 1)) {
         my @places = map { s/\A(?=:[0-9]+(?::ssl)?\z)/0.0.0.0/r } ref $listen ? @$listen : $listen;
-        # Starman's HOST:PORT:ssl; places without `ssl` speak no TLS then.
+        # HOST:PORT:ssl as of Starman; places without `ssl` speak no TLS then.
         if (grep { /:[0-9]+:ssl\z/ } @places) {
             s/:ssl\z/,tls/ || s/\z/,plain/ for @places;
         }
@@ -148,7 +150,7 @@ sub _place {
     return;
 }
 
-# The place that plackup names when nobody has named one.
+# Whether a place is the default that plackup gives if the user has named none.
 sub _is_plackups_own {
     my ($listen, $host, $port) = @_;
     my @listen = ref $listen ? @$listen : $listen // ':5000';

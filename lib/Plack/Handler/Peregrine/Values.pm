@@ -6,10 +6,10 @@ use warnings;
 our $VERSION = '0.003000';
 
 use IO::Socket::UNIX;
-use PerlIO::scalar ();    # perl loads it for the first handle of a string: that is after the fork
+use PerlIO::scalar ();    # perl would load it for the first handle of a string, which is after the fork
 use Scalar::Util   qw(blessed reftype);
 
-# Bytes of a piece of a body that comes from a handle.
+# Bytes of a piece of a body from a handle.
 use constant PIECE_BYTES => 65_536;
 
 sub plain {
@@ -32,7 +32,8 @@ sub _is_list {
     return ref $value && (reftype($value) // '') eq 'ARRAY';
 }
 
-# An async sub returns a Future at once, whatever its arguments are.
+# The end of a message about a Future in place of a response: async subs return one, whatever their arguments
+# are.
 sub _hint {
     my ($response) = @_;
     return blessed $response && $response->isa('Future')
@@ -56,7 +57,7 @@ sub line {
     my ($body) = @_;
     local $/ = \PIECE_BYTES;
     my $line = $body->getline;
-    return ref $line ? "$line" : $line;    # an object's code runs here, where it may die
+    return ref $line ? "$line" : $line;    # converts an object here, where its code may die
 }
 
 sub close {

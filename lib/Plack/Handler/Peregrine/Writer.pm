@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-# The methods are in C: xs/psgi/delayed.c.
+# Defines the methods, in C: xs/psgi/delayed.c.
 use Peregrine;
 
 1;
