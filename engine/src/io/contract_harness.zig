@@ -1,6 +1,6 @@
-//! Job: what the contract suite (contract_test.zig) needs beside the io itself: for each io a `Harness` with
-//! other ends to talk to, and a `Stage` that runs rounds and keeps a record.
-//! Does not know: which promise a test looks at. A new backend adds its harness here and nothing else.
+//! Parts of the contract suite (contract_test.zig) beside the io itself: a `Harness` for each io, with other
+//! ends to talk to, and a `Stage` that runs rounds and records events. Does not know: the promise that a test
+//! checks. A new backend adds only its harness here.
 
 const std = @import("std");
 const io = @import("io.zig");
@@ -9,12 +9,12 @@ const linux = std.os.linux;
 const testing = std.testing;
 
 const Epoll = io.Epoll;
-/// kqueue's logic on this kernel.
+/// kqueue's code over the kernel of Linux.
 const Kqueue = @import("kqueue.zig").KqueueOver(@import("kqueue/shim.zig").Shim);
 const Sim = io.Sim;
 const Socket = io.Socket;
 
-// ---- The harnesses: what a test needs beside the io itself
+// ---- Harnesses
 
 pub const Setup = struct {
     receive_buffer_bytes: u32 = 64 * 1024,
@@ -24,10 +24,10 @@ pub const Setup = struct {
 
 const Kind = enum { v4, v6, unix };
 
-/// How many unix addresses the tests have had.
+/// The number of Unix addresses that tests have used.
 var places: u32 = 0;
 
-/// An io of the kernel's, with real sockets at the other end.
+/// A harness for an io over the kernel, with real sockets as other ends.
 fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
     return struct {
         io: Backend,
@@ -35,9 +35,9 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
 
         const Harness = @This();
         pub const Io = Backend;
-        /// A unix socket knows no reset, and a peer that closes looks like one that is done.
+        /// A Unix socket has no reset: a peer that closes looks like one that has ended its sending side.
         pub const can_reset = kind != .unix;
-        /// Whether `limitUnsent` makes a difference.
+        /// Whether `limitUnsent` has an effect.
         pub const bounds_unsent = kind != .unix;
 
         pub const Peer = struct {
@@ -92,7 +92,7 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
         };
 
         pub fn init(setup: Setup) !Harness {
-            // A machine without IPv6 is a fine machine.
+            // A machine without IPv6 skips these tests.
             if (kind == .v6) {
                 const probed = @import("socket.zig").listenSocket(&try .parse("::1", 0), .{}) catch
                     return error.SkipZigTest;
@@ -105,7 +105,7 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
             };
             return .{
                 .io = Backend.init(testing.allocator, options) catch |err| switch (@as(anyerror, err)) {
-                    // A kernel that refuses is no fault of ours.
+                    // A kernel that forbids io_uring skips these tests.
                     error.AccessDenied, error.Unsupported => return error.SkipZigTest,
                     else => return err,
                 },
@@ -117,8 +117,8 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
             self.io.deinit();
         }
 
-        /// An abstract unix address leaves no file behind. Each is a new one: io_uring gives one
-        /// back a little later.
+        /// A new abstract Unix address, which leaves no file. Addresses are not used again, because io_uring
+        /// gives them back late.
         fn place() !io.Address {
             var buffer: [64]u8 = undefined;
             places += 1;
@@ -162,7 +162,7 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
             return linux.poll(&polls, 1, timeout_ms) == 1;
         }
 
-        /// Advances the clock of the simulation, or sleeps.
+        /// Sleeps until the clock has advanced by `ms`.
         pub fn pass(self: *Harness, ms: u64) void {
             const until = self.io.now() + ms;
             while (self.io.now() < until) {
@@ -182,13 +182,13 @@ fn KernelHarness(comptime Backend: type, comptime kind: Kind) type {
             var limit: linux.rlimit = undefined;
             std.debug.assert(linux.errno(linux.getrlimit(.NOFILE, &limit)) == .SUCCESS);
             self.limit = limit;
-            limit.cur = 0; // descriptors that exist stay, no new one is given out
+            limit.cur = 0; // existing descriptors stay, new ones are refused
             std.debug.assert(linux.errno(linux.setrlimit(.NOFILE, &limit)) == .SUCCESS);
         }
     };
 }
 
-/// The simulation, with one seed.
+/// A harness for the simulation with one seed.
 fn SimHarness(comptime seed: u64) type {
     return struct {
         io: Sim,
@@ -227,7 +227,7 @@ fn SimHarness(comptime seed: u64) type {
         };
 
         pub fn init(setup: Setup) !Harness {
-            // Seed 0 is a calm network, the others are not.
+            // Seed 0 is a calm network, other seeds are rough ones.
             const rough: u16 = if (seed == 0) 0 else 1;
             return .{ .io = try .init(testing.allocator, .{
                 .seed = seed,
@@ -267,7 +267,7 @@ fn SimHarness(comptime seed: u64) type {
     };
 }
 
-/// Runs one test against every io.
+/// Runs a test with every io.
 pub fn everywhere(comptime case: anytype) !void {
     inline for (.{ Epoll, io.Uring, Kqueue }) |Backend| inline for (.{ .v4, .v6, .unix }) |kind| {
         on(KernelHarness(Backend, kind), case) catch |err| if (err != error.SkipZigTest) return err;
@@ -282,9 +282,9 @@ fn on(comptime Harness: type, comptime case: anytype) !void {
     };
 }
 
-// ---- What the tests look at
+// ---- Records
 
-/// The events of one token, in order.
+/// The events of one token, in order of their kinds.
 pub const Log = struct {
     bytes: std.ArrayList(u8) = .empty,
     eofs: u32 = 0,
@@ -293,7 +293,7 @@ pub const Log = struct {
     endings: u32 = 0,
 };
 
-/// Runs rounds and keeps a record. Tokens are indexes of `logs`.
+/// Runs rounds and records events. Tokens are indices of `logs`.
 pub fn Stage(comptime Harness: type) type {
     return struct {
         harness: Harness,
@@ -304,7 +304,7 @@ pub fn Stage(comptime Harness: type) type {
         rounds: u32 = 0,
 
         const Self = @This();
-        /// No test needs as many rounds; a test that gets there hangs.
+        /// A test that needs more rounds hangs.
         const rounds_max = 10_000;
 
         pub fn init(setup: Setup) !Self {
@@ -317,7 +317,7 @@ pub fn Stage(comptime Harness: type) type {
             self.harness.deinit();
         }
 
-        /// Plays one round of the io under test. Waits a little if there is no event.
+        /// Runs one round of the io under test, which waits up to 2 ms without an event.
         pub fn round(self: *Self) !void {
             self.rounds += 1;
             if (self.rounds > rounds_max) return error.TimedOut;
@@ -325,7 +325,7 @@ pub fn Stage(comptime Harness: type) type {
             while (self.harness.io.next()) |event| try self.record(event);
         }
 
-        /// Rounds in which nothing that should not come has its chance to come.
+        /// Runs some rounds, in which an unwanted event would come.
         pub fn quiet(self: *Self) !void {
             for (0..12) |_| try self.round();
         }
@@ -361,12 +361,12 @@ pub fn Stage(comptime Harness: type) type {
                     try testing.expectEqual(@as(u32, 1), log.endings);
                 },
                 .sent => |some| self.logs[some.token].sents += 1,
-                .arrived => return error.TestUnexpectedResult, // no read was asked for
+                .arrived => return error.TestUnexpectedResult, // no test asks for a read here
                 .woken => self.wakes += 1,
             }
         }
 
-        /// A connection, accepted and added with this token.
+        /// Accepts a connection, and adds it with this token.
         pub fn join(self: *Self, listener: u32, token: io.Token) !struct { Harness.Peer, Socket } {
             var peer = try self.harness.connect(listener);
             errdefer peer.close();
@@ -377,8 +377,7 @@ pub fn Stage(comptime Harness: type) type {
             return .{ peer, socket };
         }
 
-        /// Sends everything, however often that takes. The peer reads along if it is given a place to read
-        /// to.
+        /// Sends all bytes, in as many steps as it takes. The peer reads meanwhile if `into` is given.
         pub fn sendAll(
             self: *Self,
             socket: Socket,
@@ -412,7 +411,7 @@ pub fn Stage(comptime Harness: type) type {
     };
 }
 
-/// Bytes in which every misplaced piece shows.
+/// Bytes in which a misplaced piece is noticed.
 pub fn pattern(count: usize) ![]u8 {
     const bytes = try testing.allocator.alloc(u8, count);
     for (bytes, 0..) |*byte, index| byte.* = @truncate(index *% 31 ^ index >> 8 ^ index >> 15);

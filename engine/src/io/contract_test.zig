@@ -1,7 +1,7 @@
-//! Job: one suite of tests for the io contract (io.zig), run against every io there is: epoll, io_uring and
-//! (over a stand-in for its kernel) kqueue, each with IPv4, IPv6 and unix sockets, and the simulation with a
-//! number of seeds. See contract_harness.zig for how. Does not know: how an io does it. What only one of them
-//! can do is tested at the foot of its own file.
+//! Tests of the io contract (io.zig), which run with every io: epoll, io_uring and (over a stand-in for its
+//! kernel) kqueue, each with IPv4, IPv6 and Unix sockets, and the simulation with several seeds
+//! (contract_harness.zig). Does not know: how an io works. Tests of abilities that one io has alone are in
+//! its own file.
 
 const std = @import("std");
 const harness_file = @import("contract_harness.zig");
@@ -88,7 +88,7 @@ fn receivesMuch(comptime Harness: type) !void {
     defer testing.allocator.free(block);
     const log = &stage.logs[0];
 
-    // Paused: the peer is slowed down until it can write nothing more, and we hear nothing.
+    // The socket is paused: the peer can write until buffers are full, and no bytes come.
     stage.harness.io.pause(socket);
     var written: usize = 0;
     var refused: u32 = 0;
@@ -102,8 +102,8 @@ fn receivesMuch(comptime Harness: type) !void {
     try testing.expectEqual(@as(usize, 0), log.bytes.items.len);
     peer.shutdown();
 
-    // After `resumeReading` all bytes come, although the kernel reports no new edge. Pauses in between lose
-    // nothing.
+    // After `resumeReading` all bytes come, without a new edge of the kernel. Pauses in between lose no
+    // bytes.
     stage.harness.io.resumeReading(socket);
     stage.harness.io.resumeReading(socket);
     var next_pause: usize = 100_000;
@@ -155,8 +155,8 @@ test "contract: a slow reader blocks the sender, and room is reported" {
     try everywhere(sendsMuch);
 }
 
-/// Sends until the kernel has had enough: three refusals in a row, each followed by rounds without an event,
-/// mean that it is full and not just moody.
+/// Sends until the kernel is full: three refusals in a row, each followed by rounds without an event. A
+/// single refusal may be the simulation's whim.
 fn fill(stage: anytype, socket: io.Socket, bytes: []const u8) !void {
     var refused: u32 = 0;
     while (refused < 3) switch (stage.harness.io.send(socket, &.{io.slice(bytes)}, false)) {
@@ -193,7 +193,7 @@ fn noRoomNoEvent(comptime Harness: type) !void {
     try testing.expect(stage.harness.io.held(socket) < held);
     try testing.expectEqual(before + 1, stage.logs[0].sents);
 
-    // When no send waits for room, bytes that come in cause no further event about room.
+    // While no send waits for room, received bytes cause no event about room.
     const word = "unrelated";
     try testing.expectEqual(word.len, try peer.write(word));
     while (stage.logs[0].bytes.items.len < word.len) try stage.round();
@@ -265,7 +265,7 @@ test "contract: a half-closed peer still gets its answer" {
 }
 
 fn tellsEnding(comptime Harness: type) !void {
-    // Unread bytes before the end: none, a few, and more than a receive takes.
+    // Unread bytes before the end: none, a few, and more than one receive takes.
     for ([_]usize{ 0, 5, 50_000 }) |unread| for ([_]bool{ false, true }) |ends_first| {
         var stage: Stage(Harness) = try .init(.{ .receive_buffer_bytes = 1000 });
         defer stage.deinit();
@@ -339,7 +339,7 @@ fn failedSendEnds(comptime Harness: type) !void {
     peer.reset();
     closer.reset();
     stage.harness.pass(5);
-    // Enough to be sent at once under every kernel.
+    // All kernels take these bytes at once.
     const bytes = try pattern(64 * 1024);
     defer testing.allocator.free(bytes);
     for ([_]Socket{ socket, closed_at_once }) |one| {
@@ -370,8 +370,8 @@ fn noticesAbsence(comptime Harness: type) !void {
     while (stage.logs[1].eofs == 0) try stage.round();
     try stage.quiet();
     try testing.expectEqual(@as(u32, 0), stage.logs[1].resets);
-    // The peer has left altogether, which only a send finds out; under unix sockets the kernel reports
-    // nothing after that.
+    // The peer has closed its socket, which only a send finds out. With Unix sockets the kernel reports
+    // nothing afterwards.
     while (stage.logs[1].resets == 0) {
         const result = stage.harness.io.send(socket, &.{io.slice("anybody there?")}, false);
         try testing.expect(result != .end_of_file);
@@ -394,7 +394,7 @@ fn forgetsClosed(comptime Harness: type) !void {
     var sockets: [4]Socket = undefined;
     for (&peers, &sockets, 0..) |*peer, *socket, token| peer.*, socket.* = try stage.join(listener, token);
     defer for (&peers) |*peer| peer.close();
-    // All have something to say, and somebody is waiting to take over a number.
+    // All peers send bytes, and a connection waits that will get a free number.
     for (&peers) |*peer| _ = try peer.write("secret");
     var heir = try stage.harness.connect(listener);
     defer heir.close();
@@ -424,7 +424,7 @@ fn forgetsClosed(comptime Harness: type) !void {
             else => return error.TestUnexpectedResult,
         };
     }
-    // Under epoll accepting comes last in a round, so the number was in use again within it.
+    // epoll accepts last in a round, so the number was used again in the same round.
     if (Harness.Io == Epoll) try testing.expect(reused);
     try stage.quiet();
     try testing.expectEqual(@as(usize, 0), stage.logs[7].bytes.items.len);
@@ -456,7 +456,7 @@ fn takesTurns(comptime Harness: type) !void {
         try stage.round();
         try testing.expect(stage.logs[0].bytes.items.len - before <= 100);
     }
-    // A host that watches the descriptor is called again for the rest of the bytes, without a new edge.
+    // A host that watches the descriptor is called again for the remaining bytes, without a new edge.
     try testing.expect(stage.logs[0].bytes.items.len < bytes.len);
     while (stage.logs[0].bytes.items.len < bytes.len) {
         try testing.expect(stage.harness.readable());
@@ -482,7 +482,7 @@ fn keepsFdReadable(comptime Harness: type) !void {
     try stage.quiet();
     try testing.expect(!stage.harness.readable());
 
-    // A caller whose batch is full goes back to its host in the middle of a round.
+    // A caller whose batch is full returns to its host within a round.
     _ = try first.write("a");
     _ = try second.write("b");
     stage.harness.pass(5);
@@ -497,7 +497,7 @@ fn keepsFdReadable(comptime Harness: type) !void {
     try stage.quiet();
     try testing.expect(!stage.harness.readable());
 
-    // The socket is paused; reading is resumed while the host is at work.
+    // Reading is resumed while the host works.
     stage.harness.io.pause(socket);
     _ = try first.write("c");
     stage.harness.pass(5);
@@ -513,8 +513,8 @@ test "contract: fd stays readable while events are undelivered" {
     try everywhere(keepsFdReadable);
 }
 
-/// Bytes that are asked for first are taken where there is room, left for later, or come as any others do;
-/// and the end behind them.
+/// Announced bytes (`askFirst`) are received to the caller's memory, postponed, or received as usual; an end
+/// follows them.
 fn isAskedFirst(comptime Harness: type) !void {
     if (comptime !io.hasReceiveTo(Harness.Io)) return error.SkipZigTest;
     var stage: Stage(Harness) = try .init(.{});
@@ -591,7 +591,7 @@ fn wakes(comptime Harness: type) !void {
             stage.rounds += 1;
             _ = try stage.harness.io.wait(10_000);
             while (stage.harness.io.next()) |event| try stage.record(event);
-            // The simulation does not sleep: leave the processor to the other thread.
+            // The simulation does not sleep, so this leaves the processor to the other thread.
             if (Harness.Io == Sim) _ = linux.poll(&no_descriptors, 0, 1);
         }
         thread.join();
@@ -626,7 +626,7 @@ fn alarms(comptime Harness: type) !void {
         try testing.expect(!harness.readable());
         harness.pass(50);
         try testing.expect(harness.readable());
-        // The clock is not behind the alarm, or the caller would arm it again and again.
+        // The clock has reached the alarm's time, so the caller need not set the alarm again.
         try testing.expect(harness.io.now() >= at);
         try stage.round();
         try testing.expect(!harness.readable());
@@ -686,7 +686,7 @@ fn pausesAccept(comptime Harness: type) !void {
     while (stage.accepted.items.len == 0) try stage.round();
     try stage.harness.io.add(stage.accepted.items[0], 0);
 
-    // Closed listeners refuse; connections live on.
+    // After closeListeners connections are refused; accepted ones go on.
     stage.harness.io.closeListeners();
     stage.harness.io.closeListeners();
     try testing.expectError(error.Refused, stage.harness.connect(listener));
@@ -714,7 +714,7 @@ fn sendsFile(comptime Harness: type) !void {
     defer got.deinit(testing.allocator);
     const start = 1000;
     var offset: u64 = start;
-    // Asks for one byte more than the file has, as if somebody had truncated the file.
+    // The length is one byte more than the file has, as if the file had been truncated.
     const asked = bytes.len + 1;
     while (true) {
         const before = stage.logs[0].sents;
@@ -741,7 +741,7 @@ fn sendsFile(comptime Harness: type) !void {
     try testing.expectEqualSlices(u8, bytes[start..], got.items[0 .. bytes.len - start]);
     try testing.expectEqualStrings("trailer", got.items[bytes.len - start ..]);
 
-    // Sending from a descriptor that is no file fails without harm to the connection.
+    // A descriptor that is no file fails without an effect on the connection.
     while (true) {
         const before = stage.logs[0].sents;
         switch (stage.harness.io.sendFile(socket, 1_000_000, 0, 10)) {
@@ -769,7 +769,7 @@ fn sharesSendTurns(comptime Harness: type) !void {
     const bytes: [2000]u8 = @splat('f');
     try testing.expectEqual(bytes.len, linux.write(file, &bytes, bytes.len));
     _ = try peer.write("go");
-    // A server that sends the next piece as soon as it may: one piece per round all the same.
+    // The server sends the next piece at each event, but gets one piece in a round.
     var offset: u64 = 0;
     while (offset < bytes.len) {
         stage.rounds += 1;

@@ -1,8 +1,7 @@
-//! Job: Linux epoll as a poller (see readiness.zig).
-//! Does not know: which socket has what to say.
+//! Linux epoll as a poller (see readiness.zig). Does not know: sockets and their events.
 //!
-//! See man 7 epoll, questions 9 and onwards, for the rules of edges. The eventfd and the timerfd are
-//! edge-triggered too, so that they need no reading: each write, each expiry is a new edge.
+//! man 7 epoll, questions 9 and following, has the rules of edges. The eventfd and the timerfd are
+//! edge-triggered, too, so they need not be read: each write and each expiry is a new edge.
 
 const std = @import("std");
 const io = @import("io.zig");
@@ -18,10 +17,10 @@ pub const Epoll = readiness.Readiness(Poller);
 const Poller = struct {
     epoll: sys.Fd,
     waker: sys.Fd,
-    /// Created when a host loop asks for its first alarm.
+    /// The timerfd; null: no alarm was set yet.
     timer: ?sys.Fd = null,
     reports: []watch.EpollEvent,
-    /// The signals that are blocked while it waits; null: those that are blocked anyway.
+    /// The signals that are blocked while it waits; null: the thread's own mask is used.
     blocked: ?u64 = null,
 
     pub fn init(gpa: std.mem.Allocator, reports_max: u16) Epoll.InitError!Poller {
@@ -36,7 +35,7 @@ const Poller = struct {
         return .{ .epoll = epoll, .waker = waker, .reports = reports };
     }
 
-    /// Closes the poller's descriptors, in a forked process as well, which has copies of them.
+    /// Closes the poller's descriptors. A forked process closes its copies in the same way.
     pub fn deinit(poller: *Poller, gpa: std.mem.Allocator, _: bool) void {
         if (poller.timer) |timer| sys.close(timer);
         sys.close(poller.waker);
@@ -49,7 +48,7 @@ const Poller = struct {
         return poller.epoll;
     }
 
-    /// Exclusive: a listener may be shared, and a connection shall wake one of those who wait.
+    /// Watches a listener exclusively: if it is shared, a connection wakes only one of the waiting pollers.
     pub fn watchListener(poller: *Poller, listener: sys.Fd, label: Label) sys.ResourceError!void {
         return watch.epollAdd(
             poller.epoll,
@@ -59,23 +58,23 @@ const Poller = struct {
         );
     }
 
-    /// An exclusive watch cannot be modified, only removed.
+    /// Ends the watch of a listener. An exclusive watch can only be removed, not changed.
     pub fn unwatchListener(poller: *Poller, listener: sys.Fd) void {
         watch.epollDelete(poller.epoll, listener) catch unreachable;
     }
 
-    /// Tells of bytes and of the end, once for each edge, as the waker with number 1.
+    /// Reports bytes and the end of a descriptor, once for each edge, as waker number 1.
     pub fn watchForeign(poller: *Poller, foreign: sys.Fd) sys.ResourceError!void {
         try watch.epollAdd(poller.epoll, foreign, watched, @bitCast(foreign_label));
     }
 
-    /// Ends a wait for each ring of a bell, as the waker with number 2.
+    /// Ends a wait for each ring of a bell, as waker number 2.
     pub fn watchBell(poller: *Poller, bell: sys.Fd) sys.ResourceError!void {
         const label: Label = .{ .kind = .waker, .index = 2, .generation = 0 };
         try watch.epollAdd(poller.epoll, bell, watch.Ready.in | watch.Ready.edge, @bitCast(label));
     }
 
-    /// Reports the descriptor, with the same number, for as long as it is readable.
+    /// Reports the descriptor, as waker number 1, for as long as it is readable.
     pub fn watchLoop(poller: *Poller, loop: sys.Fd, blocked: ?u64) sys.ResourceError!void {
         try watch.epollAdd(poller.epoll, loop, watch.Ready.in, @bitCast(foreign_label));
         poller.blocked = blocked;
@@ -92,21 +91,21 @@ const Poller = struct {
         watch.epollDelete(poller.epoll, foreign) catch {};
     }
 
-    /// The events that every socket is watched for from the start.
+    /// The events for which every socket is watched from the start.
     const watched = watch.Ready.in | watch.Ready.peer_shut | watch.Ready.edge;
 
-    /// Tells of bytes and of the end, once for each edge.
+    /// Reports bytes and the end of a socket, once for each edge.
     pub fn watchSocket(poller: *Poller, socket: sys.Fd, label: Label) sys.ResourceError!void {
         return watch.epollAdd(poller.epoll, socket, watched, @bitCast(label));
     }
 
-    /// Tells of room to send, too.
+    /// Reports room for sending, too.
     pub fn watchRoom(poller: *Poller, socket: sys.Fd, label: Label) sys.ResourceError!void {
         return watch.epollModify(poller.epoll, socket, watched | watch.Ready.out, @bitCast(label));
     }
 
-    /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early: with nothing, or, if a host's
-    /// loop is watched, as that does.
+    /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early without a report, or, with a
+    /// host's loop, with a report of the loop.
     pub fn wait(poller: *Poller, timeout_ms: i32) []const watch.EpollEvent {
         const blocked = &(poller.blocked orelse
             return watch.epollWait(poller.epoll, poller.reports, timeout_ms));
@@ -132,12 +131,12 @@ const Poller = struct {
         };
     }
 
-    /// Makes the waker report. From any thread.
+    /// Causes a report of the waker. May be called by any thread.
     pub fn wake(poller: *const Poller) void {
         watch.eventRaise(poller.waker);
     }
 
-    /// Makes the timer report once the monotonic clock is there.
+    /// Causes a report of the timer when the monotonic clock reaches `at_ms`.
     pub fn arm(poller: *Poller, at_ms: u64) sys.ResourceError!void {
         if (poller.timer == null) {
             const timer = try watch.timerFd();

@@ -1,9 +1,9 @@
-//! The meaning of errnos, in words that an operator can act upon: without libc there are no texts of a
-//! library. Does not know: what was tried.
+//! The meaning of errnos, in words for operators, because no texts of libc may be there. Does not know: the
+//! failed call.
 const std = @import("std");
 const E = std.posix.E;
 
-/// The words for an errno; of a rare one its name.
+/// The words for an errno; a rare errno's name.
 pub fn text(errno: u16) []const u8 {
     const code: E = @fromBackingInt(errno);
     return switch (code) {

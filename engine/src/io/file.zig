@@ -1,17 +1,17 @@
-//! Open files: their size and bytes, duplicating and closing a descriptor. Sending a file is `sendFile`'s.
+//! Functions for open files: size, bytes, and copies of descriptors. `sendFile` sends files.
 const std = @import("std");
 const sys = @import("sys.zig");
 
 /// Errors of looking at a descriptor, or of duplicating it.
 pub const Error = error{ DescriptorsExhausted, NotAFile };
 
-/// Bytes in the file behind `fd`; NotAFile if it has no size (a pipe, a socket, a closed descriptor).
+/// The length of the file `fd` in bytes. NotAFile: it has no length (a pipe, a socket, a closed descriptor).
 pub fn size(fd: sys.Fd) Error!u64 {
     const found = sys.look(fd) orelse return error.NotAFile;
     return if (found.kind == .regular) found.size else error.NotAFile;
 }
 
-/// A descriptor of our own for the same open file, closed on exec.
+/// Another descriptor of the same open file, which is closed on exec.
 pub fn duplicate(fd: sys.Fd) Error!sys.Fd {
     return switch (sys.duplicate(fd)) {
         .done => |copy| @intCast(copy),
@@ -20,8 +20,8 @@ pub fn duplicate(fd: sys.Fd) Error!sys.Fd {
     };
 }
 
-/// Reads from `offset` on: as many bytes as were there, 0 at the end of the file. For who
-/// cannot use `sendFile`.
+/// Reads bytes of a file from `offset` on, for callers that cannot use `sendFile`. Returns their number; 0:
+/// the offset is at the end of the file or behind it.
 pub fn read(fd: sys.Fd, buffer: []u8, offset: u64) error{Unreadable}!usize {
     return switch (sys.readFileAt(fd, buffer, offset)) {
         .done => |count| count,
@@ -32,14 +32,14 @@ pub fn read(fd: sys.Fd, buffer: []u8, offset: u64) error{Unreadable}!usize {
 /// Whether the byte at `offset` of a file can be read without waiting for storage.
 pub const isInMemory = sys.isInMemory;
 
-/// Whether an open file or folder lies on a file system that waits for nothing but this machine.
+/// Whether an open file or folder is on a file system that waits only for this machine.
 pub const isLocal = sys.isLocal;
 
-/// Memory that is a file's.
+/// Memory to which a file is mapped.
 pub const Mapping = []align(std.heap.page_size_min) const u8;
 
-/// The first `len` bytes of a file as memory to read, which the kernel reads in when they are looked at. The
-/// file must not become shorter meanwhile.
+/// Maps the first `len` bytes of a file for reading. The kernel reads them when they are used. The file must
+/// not become shorter meanwhile.
 pub fn map(fd: sys.Fd, len: usize) error{OutOfMemory}!Mapping {
     return std.posix.mmap(null, len, .{ .READ = true }, .{ .TYPE = .SHARED }, fd, 0) catch
         error.OutOfMemory;
@@ -50,8 +50,8 @@ pub fn unmap(memory: Mapping) void {
     std.posix.munmap(memory);
 }
 
-/// Takes the lock of a file for this process, which has it until it ends or closes any descriptor of the file
-/// (man 2 fcntl: F_SETLK). False: another process has it, or there are no such locks.
+/// Locks a file for this process until it ends or closes any descriptor of the file (F_SETLK in man 2 fcntl).
+/// False: another process has the lock, or the system has no such locks.
 pub fn lockForProcess(fd: sys.Fd) bool {
     return sys.lockForProcess(fd);
 }

@@ -1,15 +1,14 @@
-//! Closes descriptors that a forked child inherits and must not have: of listeners, connections, epoll
-//! instances, logs. A child that keeps copies keeps ports bound and connections open, and shares the kernel's
-//! side of an epoll instance.
-//! Does not know: whose a descriptor is.
+//! Closes descriptors that a forked child must not keep: of listeners, connections, epoll instances, logs. A
+//! child's copies would keep ports bound and connections open, and share the kernel's side of an epoll
+//! instance. Does not know: the purpose of a descriptor.
 //!
-//! Functions that make descriptors (sys.zig, `adoptListener`) note them here, and in a forked child all
-//! copies are closed before anything else runs. That needs no lock and no walk through the data
-//! of other threads, which may have been in the middle of a change: the notes are bits in pages that are
-//! never freed. To close a copy takes nothing from the parent: connection, watch and listener live as long
-//! as its own descriptor.
+//! Functions that make descriptors (sys.zig, `adoptListener`) note them here. In a forked child all copies of
+//! noted descriptors are closed before any other code runs. That needs no lock and reads no data of other
+//! threads, which may have been changing it: the notes are bits in pages that are never freed. Closing a copy
+//! takes nothing from the parent, whose connections, watches and listeners live as long as its own
+//! descriptors.
 //!
-//! Only after `watch`, which C hosts get with their first worker, and only for forks by libc.
+//! This works after `watch`, which C hosts get with their first worker, and for forks by libc only.
 const std = @import("std");
 const builtin = @import("builtin");
 const pipe = @import("sys/pipe.zig");
@@ -18,10 +17,11 @@ const Atomic = std.atomic.Value;
 
 const Word = Atomic(usize);
 const word_bits = @bitSizeOf(usize);
-/// 4 KiB.
+/// A page of notes, 4 KiB.
 const Page = [4096 / @sizeOf(Word)]Word;
 const page_bits = 4096 * 8;
-/// Together 33 million descriptors; Linux allows a process one million unless somebody raises fs.nr_open.
+/// The number of pages, for 33 million descriptors. Linux allows a process one million unless fs.nr_open is
+/// raised.
 const pages_max = 1024;
 
 const Notes = struct {
@@ -58,7 +58,7 @@ const Notes = struct {
         return other;
     }
 
-    /// Takes the next run of descriptors that are noted, from `from` on.
+    /// Takes the next run of noted descriptors from `from` on; null: there is none.
     fn takeRun(notes: *Notes, from: usize) ?struct { first: usize, end: usize } {
         const first = notes.next(from) orelse return null;
         var end = first;
@@ -91,36 +91,35 @@ var shielded: Notes = .{};
 var forks: u32 = 0;
 var watched: Atomic(bool) = .init(false);
 
-/// Notes a descriptor of the engine's: a child's copy is closed. `sys.close` forgets it.
+/// Notes a descriptor whose copy is closed in children. `sys.close` forgets it.
 pub fn own(fd: sys.Fd) void {
     owned.add(fd);
 }
 
-/// Notes a descriptor that others refer to by its number: a child's copy becomes the end of a pipe into which
-/// nobody writes, which is readable, is at its end, and can be watched by epoll, as /dev/null cannot. To be
-/// forgotten before it is closed.
+/// Notes a descriptor that other code uses by its number. A child's copy becomes the read end of a pipe
+/// without a writer, which is readable, at its end, and can be watched by epoll (/dev/null cannot). The note
+/// must be forgotten before the descriptor is closed.
 pub fn shield(fd: sys.Fd) void {
     shielded.add(fd);
 }
 
-/// A descriptor that is about to be closed, or that children may have from now on. Nothing if it was not
-/// noted.
+/// Forgets a descriptor that is about to be closed, or that children may have. It need not have been noted.
 pub fn forget(fd: sys.Fd) void {
     owned.remove(fd);
     shielded.remove(fd);
 }
 
-/// How many forks lie between the first process that called `watch` and this one. What was made under another
-/// number belongs to another process.
+/// The number of forks between the process that called `watch` first and this one. Objects that were made
+/// under another number belong to another process.
 pub fn count() u32 {
     return forks;
 }
 
-/// From now on forks are seen. Not without libc.
+/// Begins to watch for forks. Has no effect without libc.
 pub fn watch() void {
     if (!builtin.link_libc) return;
     if (watched.swap(true, .acq_rel)) return;
-    // The call fails only for want of memory. Forked children keep copies then.
+    // The call fails only without memory; then forked children keep their copies.
     _ = pthread_atfork(null, null, inChild);
 }
 
@@ -130,7 +129,7 @@ extern "c" fn pthread_atfork(
     child: ?*const fn () callconv(.c) void,
 ) c_int;
 
-/// The first that runs in a child, on its only thread; does nothing but system calls.
+/// Runs first in a child, on its only thread, and makes only system calls.
 fn inChild() callconv(.c) void {
     forks += 1;
     var at: usize = 0;

@@ -1,5 +1,5 @@
-//! Job: TLS records that Linux makes itself, of what is sent on a socket (kTLS;
-//! Documentation/networking/tls.rst of the kernel). Does not know: handshakes, and what the keys are.
+//! TLS records that Linux makes of bytes that are sent on a socket (kTLS; Documentation/networking/tls.rst of
+//! the kernel). Does not know: handshakes, and the meaning of keys.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("sys.zig");
@@ -7,15 +7,15 @@ const linux = std.os.linux;
 
 const is_linux = builtin.os.tag == .linux;
 
-// linux/tcp.h, linux/socket.h, linux/tls.h
+// Constants of linux/tcp.h, linux/socket.h and linux/tls.h.
 const TCP_ULP = 31;
 const SOL_TLS = 282;
 const TLS_TX = 1;
 const TLS_SET_RECORD_TYPE = 1;
 const layer = "tls";
 
-/// Whether this kernel has it. Asks with a socket that is connected to nobody, which is a fault the kernel
-/// only notices once it has found its TLS. For a process of root's it loads the module.
+/// Whether this kernel makes TLS records. It is asked with an unconnected socket, which it refuses only after
+/// it has found its TLS module. For a process of root, it loads the module.
 pub fn isOffered() bool {
     if (!is_linux) return false;
     const fd = sys.socket(sys.AF.INET) catch return false;
@@ -23,8 +23,8 @@ pub fn isOffered() bool {
     return setLayer(fd) == .NOTCONN;
 }
 
-/// From now on the kernel seals what is sent, with these keys (one of the structs `tls12_crypto_info_*` of
-/// linux/tls.h). False: it does not, and everything is as before.
+/// Lets the kernel seal bytes that are sent from now on, with these keys (a struct `tls12_crypto_info_*` of
+/// linux/tls.h). False: it does not, and nothing has changed.
 pub fn seal(fd: sys.Fd, keys: []const u8) bool {
     if (!is_linux) return false;
     if (setLayer(fd) != .SUCCESS) return false;
@@ -35,7 +35,7 @@ fn setLayer(fd: sys.Fd) sys.E {
     return sys.errno(linux.setsockopt(fd, linux.IPPROTO.TCP, TCP_ULP, layer.ptr, layer.len));
 }
 
-/// A control message with one byte (man 3 cmsg), as the kernel wants it aligned.
+/// A control message with one byte (man 3 cmsg), in the kernel's alignment.
 const Kind = extern struct {
     len: usize = @offsetOf(Kind, "value") + 1,
     level: i32 = SOL_TLS,
@@ -43,9 +43,9 @@ const Kind = extern struct {
     value: u8,
 };
 
-/// Sends one record of another kind than application data, on a socket whose kernel seals.
+/// Sends one record of a kind other than application data, on a socket that the kernel seals.
 pub fn sendRecord(fd: sys.Fd, kind: u8, bytes: []const u8) sys.Moved {
-    if (!is_linux) unreachable; // see seal
+    if (!is_linux) unreachable; // seal has failed before
     const piece: sys.Slice = .{ .base = bytes.ptr, .len = bytes.len };
     const control: Kind = .{ .value = kind };
     const message: linux.msghdr_const = .{

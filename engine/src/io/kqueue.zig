@@ -1,10 +1,9 @@
-//! Job: kqueue (FreeBSD, macOS) as a poller (see readiness.zig).
-//! Does not know: which socket has what to say.
+//! kqueue (FreeBSD, macOS) as a poller (see readiness.zig). Does not know: sockets and their events.
 //!
-//! A `Kernel` is where the system calls go: the system's own, or on Linux a stand-in (kqueue/shim.zig) under
-//! which the contract tests run all of this on real sockets. See man 2 kqueue: EV_CLEAR is what epoll calls
-//! an edge; room is a filter of its own (EVFILT_WRITE); an end comes as EV_EOF with the socket's error in
-//! `fflags`; a closed descriptor takes its filters along; and a fork has no kqueue.
+//! A `Kernel` makes the system calls: the system's own, or on Linux a stand-in (kqueue/shim.zig) with which
+//! the contract tests run this code on real sockets. From man 2 kqueue: EV_CLEAR is epoll's edge; room has a
+//! filter of its own (EVFILT_WRITE); an end is EV_EOF, with the socket's error in `fflags`; a closed
+//! descriptor loses its filters; a forked child does not inherit a kqueue.
 
 const std = @import("std");
 const readiness = @import("readiness.zig");
@@ -14,7 +13,7 @@ const Label = readiness.Label;
 /// The io of FreeBSD and macOS.
 pub const Kqueue = KqueueOver(@import("kqueue/system.zig").System);
 
-/// Like `Kqueue`, over a kernel that the caller gives.
+/// Like `Kqueue`, over a kernel of the caller's.
 pub fn KqueueOver(comptime Kernel: type) type {
     return readiness.Readiness(Poller(Kernel));
 }
@@ -48,28 +47,28 @@ fn Poller(comptime Kernel: type) type {
             return self.kernel.fd();
         }
 
-        /// The kernel tells each poller that watches the listener of a connection; kqueue has no exclusive
-        /// watch. A poller that comes late finds the connection taken.
+        /// Watches a listener. The kernel reports a connection to each poller that watches its listener,
+        /// because kqueue has no exclusive watch. Late pollers find the connection taken.
         pub fn watchListener(self: *Self, listener: sys.Fd, label: Label) sys.ResourceError!void {
             return self.kernel.change(&about(@intCast(listener), EVFILT.READ, EV.ADD, label));
         }
 
-        /// Reports no further connections of a listener.
+        /// Ends the watch of a listener.
         pub fn unwatchListener(self: *Self, listener: sys.Fd) void {
             self.kernel.change(&about(@intCast(listener), EVFILT.READ, EV.DELETE, waker)) catch unreachable;
         }
 
-        /// Tells of bytes and of the end, once for each edge.
+        /// Reports bytes and the end of a socket, once for each edge.
         pub fn watchSocket(self: *Self, socket: sys.Fd, label: Label) sys.ResourceError!void {
             return self.kernel.change(&about(@intCast(socket), EVFILT.READ, EV.ADD | EV.CLEAR, label));
         }
 
-        /// Tells of room to send, too.
+        /// Reports room for sending, too.
         pub fn watchRoom(self: *Self, socket: sys.Fd, label: Label) sys.ResourceError!void {
             return self.kernel.change(&about(@intCast(socket), EVFILT.WRITE, EV.ADD | EV.CLEAR, label));
         }
 
-        /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early with nothing.
+        /// Waits at most `timeout_ms` (-1: for ever). A signal ends the wait early without a report.
         pub fn wait(self: *Self, timeout_ms: i32) []const Event {
             return self.kernel.wait(self.reports, timeout_ms);
         }
@@ -83,15 +82,16 @@ fn Poller(comptime Kernel: type) type {
             return .{ .label = label, .readable = true, .ending = ending, .failed = failed, .room = failed };
         }
 
-        /// Makes the waker report. From any thread.
+        /// Causes a report of the waker. May be called by any thread.
         pub fn wake(self: *Self) void {
             var event = about(0, EVFILT.USER, 0, waker);
             event.fflags = Kernel.NOTE.TRIGGER;
-            // The call fails in a forked child only, where no event would be delivered.
+            // The call fails only in a forked child, where no event would be delivered.
             self.kernel.change(&event) catch {};
         }
 
-        /// In milliseconds from now: absolute times are the wall clock's here. An armed timer starts anew.
+        /// Causes a report of the timer at `at_ms`, in place of an earlier timer. The kernel gets the time
+        /// from now on, because its absolute times are those of the wall clock.
         pub fn arm(self: *Self, at_ms: u64) sys.ResourceError!void {
             var event = about(0, EVFILT.TIMER, EV.ADD | EV.ONESHOT, .{
                 .kind = .timer,

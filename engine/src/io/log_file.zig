@@ -1,11 +1,10 @@
-//! Lines that are appended to a file by a thread of its own: whoever writes them never waits for a disk, a
-//! pipe or a terminal. Does not know: what a line says.
+//! A file to which a thread appends lines, so that writers never wait for a disk, a pipe or a terminal. Does
+//! not know: the content of a line.
 //!
-//! The owner puts lines into a ring (`reserve`, `put`..., `commit`); a thread writes them to the file when
-//! there are many, or half a second after the first. A line that finds no room in the ring is dropped and
-//! counted. The file is left as it is while it cannot be written; the thread tries again. The part of a line
-//! that a full disk took stays there; the rest follows when there is room again, so that no byte is lost or
-//! written twice.
+//! The owner puts lines into a ring (`reserve`, `put`..., `commit`). The thread writes them when there are
+//! many, or half a second after the first one. A line without room in the ring is dropped and counted. When
+//! the file cannot be written, the thread tries again later. If a full disk took a part of a line, the rest
+//! follows when there is room, so that no byte is lost or written twice.
 const std = @import("std");
 const sys = @import("sys.zig");
 const log_calls = @import("sys/log.zig");
@@ -17,59 +16,59 @@ const Atomic = std.atomic.Value;
 pub const Target = union(enum) {
     /// An open descriptor, which the log duplicates.
     fd: sys.Fd,
-    /// A file, which is created if need be, and opened again by `reopen`.
+    /// The path of a file, which is created if there is none, and opened again by `reopen`.
     path: []const u8,
 };
 
 /// Changes of the file's state since the owner was last told.
 pub const News = struct {
-    /// The errno of the last attempt to write; 0: it works.
+    /// The errno of the last write; 0: it succeeded.
     errno: u16 = 0,
-    /// The errno of an attempt to open it again, after which the old one goes on; 0: none failed.
+    /// The errno of a failed attempt to open the file again, after which the old file is used; 0: none
+    /// failed.
     reopen_errno: u16 = 0,
-    /// Lines dropped since the last news.
+    /// Lines that were dropped since the last news.
     dropped: u64 = 0,
 };
 
-/// A write of at most this many bytes arrives at the other end of a pipe or socket in one piece, without
-/// bytes of other processes in it: PIPE_BUF of POSIX.1.
+/// Bytes that arrive in one piece at the other end of a pipe or socket, without bytes of other processes
+/// between them: PIPE_BUF of POSIX.1.
 const together_bytes = 4096;
 
-/// Why a log cannot be opened.
+/// Reasons why a log cannot be opened.
 pub const OpenError = error{ OutOfMemory, CannotOpen, CannotStartThread };
 
-/// How long a line waits for others at most; with the time that a write takes it is in the
-/// file within a second.
+/// Milliseconds that a line waits for further lines. With the time for writing, it is in the file within a
+/// second.
 const gather_ms = 500;
-/// How long the thread leaves a file alone that could not be written.
+/// Milliseconds between two attempts to write to a file that could not be written.
 const retry_ms = 1000;
 /// Milliseconds that `close` waits for a file that does not take the last lines.
 const close_wait_ms = 2000;
 
-/// A file and its thread. `open` makes one, `close` ends both.
 pub const LogFile = struct {
     gpa: std.mem.Allocator,
     /// Bytes that wait for the thread. The length is a power of two.
     ring: []u8,
     fd: sys.Fd,
-    /// No regular file: what is appended to one at once stays together.
+    /// The file is no regular one, so that only short writes stay in one piece.
     shared_by_pieces: bool,
-    /// Empty if there is only a descriptor.
+    /// The file's path; empty: there is only a descriptor.
     path: [:0]const u8,
     thread: std.Thread,
-    /// The process that the thread belongs to: a fork has none.
+    /// The process of the thread. A forked child has no such thread.
     pid: std.posix.pid_t,
 
-    // The writer's own. Positions count up for ever; the ring's index is their low part.
+    // State of the writer. Positions only grow; their low bits are indices of the ring.
     at: u64 = 0,
     tail_seen: u64 = 0,
     dropped: u64 = 0,
     errno_told: u16 = 0,
 
-    // Shared by the owner's thread and the log's.
+    // State that the writer and the thread share.
     head: Atomic(u64) align(std.atomic.cache_line) = .init(0),
     tail: Atomic(u64) align(std.atomic.cache_line) = .init(0),
-    /// Counts up when the thread is to look around.
+    /// A count that grows when the thread has something to do.
     wakeups: Atomic(u32) = .init(0),
     mood: Atomic(u8) = .init(@backingInt(Mood.busy)),
     wish: Atomic(Wish) = .init(.none),
@@ -77,22 +76,22 @@ pub const LogFile = struct {
     reopen_errno: Atomic(u16) = .init(0),
     /// 1 when the thread has ended.
     ended: Atomic(u32) = .init(0),
-    /// The writer and the thread; the last one frees.
+    /// The writer and the thread. The last one of them frees the log.
     holders: Atomic(u8) = .init(2),
 
     const Mood = enum(u8) {
         busy,
-        /// Sleeps until the first line.
+        /// The thread sleeps until the first line.
         idle,
         /// The thread sleeps until many lines have come.
         gathering,
-        /// Sleeps because the file cannot be written.
+        /// The thread sleeps because the file cannot be written.
         stuck,
     };
     const Wish = enum(u8) { none, reopen, close };
 
-    /// Opens the file and starts its thread. `ring_bytes` bounds what waits; it is rounded up to a power of
-    /// two. After CannotOpen, errno tells why.
+    /// Opens the file and starts the thread. `ring_bytes` bounds the waiting lines, and is rounded up to a
+    /// power of two. After CannotOpen, `errno` has the reason.
     pub fn open(gpa: std.mem.Allocator, target: Target, ring_bytes: usize, errno: *u16) OpenError!*LogFile {
         const log = try gpa.create(LogFile);
         errdefer gpa.destroy(log);
@@ -129,9 +128,9 @@ pub const LogFile = struct {
         return log;
     }
 
-    // ---- The writer's side
+    // ---- The writer
 
-    /// Whether a line of up to `len` bytes may be put in; if not, it counts as dropped.
+    /// Whether a line of up to `len` bytes has room. If not, it counts as dropped.
     pub fn reserve(log: *LogFile, len: usize) bool {
         if (log.at + len - log.tail_seen > log.ring.len) {
             log.tail_seen = log.tail.load(.acquire);
@@ -143,19 +142,19 @@ pub const LogFile = struct {
         return true;
     }
 
-    /// Room for a line of up to `len` bytes, reserved before, in one piece: for those who write many small
-    /// parts. Null at the ring's end.
+    /// Contiguous room for a line of up to `len` bytes, which was reserved, for writers of many small pieces.
+    /// Null: the room is divided by the ring's end.
     pub fn straight(log: *LogFile, len: usize) ?[]u8 {
         const index: usize = @intCast(log.at & (log.ring.len - 1));
         return if (len <= log.ring.len - index) log.ring[index..][0..len] else null;
     }
 
-    /// Notes that `len` bytes were written to the room that `straight` gave.
+    /// Adds `len` bytes that were written to the room of `straight`.
     pub fn advance(log: *LogFile, len: usize) void {
         log.at += len;
     }
 
-    /// The next piece of the line.
+    /// Adds a piece to the line.
     pub fn put(log: *LogFile, bytes: []const u8) void {
         const index: usize = @intCast(log.at & (log.ring.len - 1));
         const first = @min(bytes.len, log.ring.len - index);
@@ -164,16 +163,16 @@ pub const LogFile = struct {
         log.at += bytes.len;
     }
 
-    /// The line is complete: the thread may have it.
+    /// Ends the line, which the thread may write from now on.
     pub fn commit(log: *LogFile) void {
         assert(log.at - log.tail_seen <= log.ring.len);
         log.head.store(log.at, .release);
     }
 
-    /// Wakes the thread if it has to know of new lines. Once after some lines is enough.
+    /// Wakes the thread if it must learn of new lines. One call after several lines suffices.
     pub fn announce(log: *LogFile) void {
-        // Worker and writer change `mood` before they look for lines: either the writer changes it later and
-        // sees these lines, or its change is seen here.
+        // Both sides change `mood` before they look for lines: either the thread changes it later and sees
+        // these lines, or its change is seen here.
         switch (@as(Mood, @fromBackingInt(log.mood.fetchOr(0, .acq_rel)))) {
             .busy, .stuck => {},
             .idle => log.wakeThread(),
@@ -181,15 +180,15 @@ pub const LogFile = struct {
         }
     }
 
-    /// Opens the path again, after what is waiting was written: somebody has moved the file away.
-    /// Nothing without a path.
+    /// Opens the path again after the waiting lines were written, because the file was moved away. Without a
+    /// path nothing happens.
     pub fn reopen(log: *LogFile) void {
         if (log.path.len == 0) return;
         log.wish.store(.reopen, .release);
         log.wakeThread();
     }
 
-    /// Changes of the file's state since the last call; null if there are none.
+    /// Changes of the file's state since the last call; null: there are none.
     pub fn news(log: *LogFile) ?News {
         const errno = log.errno.load(.monotonic);
         const reopen_errno = log.reopen_errno.load(.monotonic);
@@ -203,10 +202,10 @@ pub const LogFile = struct {
         };
     }
 
-    /// Writes what is left and ends the thread. A file that takes nothing is given some time, then the thread
-    /// is left to itself. What is new then; lines that were not written count as dropped.
+    /// Writes the remaining lines and ends the thread. A file that takes no bytes gets some time; then the
+    /// thread is detached. Returns the last news, in which unwritten lines count as dropped.
     pub fn close(log: *LogFile) News {
-        // In a fork there is no thread, and what is left is the parent's to write.
+        // A forked child has no thread, and the parent writes the remaining lines.
         if (sys.processId() != log.pid) {
             log.free();
             return .{};
@@ -217,14 +216,14 @@ pub const LogFile = struct {
         if (log.ended.load(.acquire) != 0) log.thread.join() else log.thread.detach();
         const lost = log.linesPending();
         var told = log.news() orelse News{};
-        // The reason, even if it was told before.
+        // The reason is given again if lines were lost.
         if (lost > 0) told.errno = log.errno.load(.monotonic);
         told.dropped += lost;
         log.letGo();
         return told;
     }
 
-    /// Lines of which not every byte is written.
+    /// The number of lines that were not written as a whole.
     fn linesPending(log: *const LogFile) u64 {
         var count: u64 = 0;
         var at = log.tail.load(.monotonic);
@@ -250,7 +249,7 @@ pub const LogFile = struct {
         log_calls.wakeAll(&log.wakeups);
     }
 
-    // ---- The thread's side
+    // ---- The thread
 
     fn run(log: *LogFile) void {
         var gathered = false;
@@ -283,7 +282,7 @@ pub const LogFile = struct {
         return log.head.load(.acquire) - log.tail.load(.monotonic);
     }
 
-    /// The thread sleeps until it is woken, or for a time; it does not sleep if new lines have come already.
+    /// Sleeps until the thread is woken or the time is over, unless there are lines already.
     fn sleep(log: *LogFile, mood: Mood, timeout_ms: ?u32) void {
         const heard = log.wakeups.load(.acquire);
         _ = log.mood.swap(@backingInt(mood), .acq_rel);
@@ -293,7 +292,7 @@ pub const LogFile = struct {
         log_calls.sleepOn(&log.wakeups, heard, timeout_ms);
     }
 
-    /// Writes all lines that have come; false if the file does not take them.
+    /// Writes all lines. False: the file does not take them.
     fn writeAll(log: *LogFile) bool {
         var waited = false;
         while (log.pending() > 0) {
@@ -331,8 +330,8 @@ pub const LogFile = struct {
         return found.kind != .regular;
     }
 
-    /// Whole lines of at most `together_bytes`, so that those of several workers do not mix; a line that is
-    /// longer by itself.
+    /// The length of whole lines of at most `together_bytes`, so that lines of several workers do not mix, or
+    /// of one longer line.
     fn pieceAt(log: *const LogFile, from: u64, len: usize) usize {
         if (len <= together_bytes) return len;
         var at: usize = together_bytes;
@@ -342,7 +341,7 @@ pub const LogFile = struct {
         return at;
     }
 
-    /// Whether the first `len` bytes from there end with a line.
+    /// Whether the first `len` bytes from `from` on end with a whole line.
     fn endsAt(log: *const LogFile, from: u64, len: usize) bool {
         return log.ring[@intCast((from + len - 1) & (log.ring.len - 1))] == '\n';
     }
@@ -354,7 +353,7 @@ pub const LogFile = struct {
                 log.fd = @intCast(fd);
             },
             .blocked => unreachable,
-            // The old file serves until somebody asks again.
+            // The old file is used until the next attempt.
             .failed => |code| log.reopen_errno.store(sys.number(code), .monotonic),
         }
     }
@@ -365,7 +364,7 @@ const linux = std.os.linux;
 
 fn line(log: *LogFile, text: []const u8) void {
     if (!log.reserve(text.len)) return;
-    // In two pieces, as real lines come.
+    // A line is put in two pieces, as in real use.
     log.put(text[0 .. text.len / 2]);
     log.put(text[text.len / 2 ..]);
     log.commit();
@@ -419,7 +418,7 @@ test "a reader that does not read costs lines, never time" {
     const log: *LogFile = try .open(testing.allocator, .{ .fd = ends[1] }, 4096, &errno);
     sys.close(ends[1]);
     const text: [1000]u8 = @splat('x');
-    // A pipe holds 64 KiB, the ring 4 KiB.
+    // A pipe holds 64 KiB, and the ring 4 KiB.
     for (0..100_000) |_| {
         line(log, &text);
         if (log.dropped > 0) break;

@@ -1,5 +1,5 @@
-//! How much memory this process may have, and how much it has.
-//! Does not know: who holds it, and what happens when it runs out.
+//! The limits and the size of this process's memory. Does not know: the use of the memory, and what happens
+//! at a limit.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("sys.zig");
@@ -9,13 +9,13 @@ const is_linux = builtin.os.tag == .linux;
 
 /// The system's limits of memory, in bytes; null: no limit.
 pub const Limits = struct {
-    /// The limit of the process's control group (of a container), and of the groups around it. Linux.
+    /// The limit of the process's control group (of a container) or of a group around it. Linux only.
     group: ?u64 = null,
-    /// RLIMIT_AS (`ulimit -v`).
+    /// The limit RLIMIT_AS (`ulimit -v`).
     address_space: ?u64 = null,
 };
 
-/// The limits of this process now.
+/// The present limits of this process.
 pub fn limits() Limits {
     return .{
         .group = if (is_linux) cgroup.limit("/proc/self/cgroup", "/sys/fs/cgroup") else null,
@@ -33,20 +33,20 @@ fn addressSpaceLimit() ?u64 {
 pub const Usage = struct {
     /// Bytes of the process in physical memory.
     resident: u64,
-    /// Mapped.
+    /// Bytes of address space that are mapped.
     address_space: u64,
     heap: ?Heap = null,
 };
 
 /// The memory of the C library's heap.
 pub const Heap = struct {
-    /// Bytes that the heap has got from the system.
+    /// Bytes that the heap has taken from the system.
     held: u64,
-    /// The part of it that nobody uses. It comes back for the next allocation, not to the system.
+    /// The unused part of `held`, which later allocations use and the system does not get.
     free: u64,
 };
 
-/// Reads the kernel's numbers from a file of /proc, which takes some microseconds. Null without /proc.
+/// Reads the kernel's numbers from /proc, in some microseconds. Null: there is no /proc.
 pub fn usage() ?Usage {
     if (!is_linux) return null;
     var buffer: [128]u8 = undefined;
@@ -58,15 +58,15 @@ pub fn usage() ?Usage {
     return .{ .resident = resident * page_bytes, .address_space = size * page_bytes };
 }
 
-/// Whole pages of this process's own memory take none any more, and are zeros.
+/// Gives whole pages of this process's own memory back. They read as zeros afterwards.
 pub fn giveBack(pages: []align(std.heap.page_size_min) u8) void {
     if (is_linux) {
         _ = std.os.linux.madvise(pages.ptr, pages.len, std.os.linux.MADV.DONTNEED);
     } else @memset(pages, 0);
 }
 
-/// Asks the C library, which counts its free pieces: that may take a millisecond. Null if it is not glibc, or
-/// too old.
+/// Asks the C library, which counts free pieces for up to a millisecond. Null: it is not glibc, or an old
+/// one.
 pub fn heap() ?Heap {
     if (!has_mallinfo) return null;
     const info = mallinfo2();
@@ -76,7 +76,7 @@ pub fn heap() ?Heap {
 const has_mallinfo = builtin.link_libc and builtin.target.isGnuLibC() and
     builtin.os.version_range.linux.glibc.order(.{ .major = 2, .minor = 33, .patch = 0 }) != .lt;
 
-/// man 3 mallinfo2.
+/// The struct of man 3 mallinfo2.
 const MallInfo = extern struct {
     arena: usize,
     ordblks: usize,
@@ -102,8 +102,8 @@ test "a process has memory, and more when it takes some" {
     std.heap.page_allocator.free(taken);
     try std.testing.expect(before.resident > 0 and before.resident <= before.address_space);
     try std.testing.expect(after.address_space >= before.address_space + bytes);
-    // Only half, because other tests of the program may free memory at the same time, and the kernel counts
-    // in batches.
+    // Only half is tested, because other tests may free memory at the same time, and the kernel counts in
+    // batches.
     try std.testing.expect(after.resident >= before.resident + bytes / 2);
     if (heap()) |found| try std.testing.expect(found.free <= found.held);
 }

@@ -1,21 +1,20 @@
-//! Job: how far a connection is, for every io that looks after descriptors of a kernel.
-//! Does not know: the kernel, and what else an io remembers.
+//! The phase of a connection, for all ios over descriptors of a kernel. Does not know: the kernel, and the
+//! rest of an io's state.
 const io = @import("io.zig");
 const sys = @import("sys.zig");
 
-/// How far a connection is.
 pub const Phase = union(enum) {
     /// The place has no socket.
     vacant,
     open,
-    /// The peer's end was delivered.
+    /// The peer's eof was delivered.
     eof,
-    /// The socket has failed with this errno, and the event is not delivered yet.
+    /// The socket has failed with this errno, and the reset was not delivered yet.
     dying: u16,
     /// The reset was delivered.
     dead,
 
-    /// The phase after this end was delivered.
+    /// The phase after the end `how` was delivered.
     pub fn after(how: io.Ended) Phase {
         return switch (how) {
             .eof => .eof,
@@ -23,7 +22,7 @@ pub const Phase = union(enum) {
         };
     }
 
-    /// Why nothing can be sent, or null if it can.
+    /// The errno because of which nothing can be sent; null: sending is possible.
     pub fn deathErrno(phase: Phase) ?u16 {
         return switch (phase) {
             .vacant => unreachable,

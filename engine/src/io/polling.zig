@@ -1,16 +1,16 @@
-//! Job: stream sockets for who waits with poll: few of them, and no connection of a client.
-//! Does not know: what goes through them.
+//! Stream sockets for code that waits with poll: few of them, and no connections of clients. Does not know:
+//! the bytes.
 const std = @import("std");
 const socket_file = @import("socket.zig");
 const sys = @import("sys.zig");
 const Address = socket_file.Address;
 const system = std.posix.system;
 
-/// A descriptor, and what is wanted of it.
+/// A descriptor with the events that are wanted.
 pub const Poll = struct {
     inner: system.pollfd,
 
-    /// `fd` < 0: it is never ready.
+    /// Waits for bytes of `fd`; a negative `fd` is never ready.
     pub fn read(fd: sys.Fd) Poll {
         return .{ .inner = .{ .fd = fd, .events = system.POLL.IN, .revents = 0 } };
     }
@@ -19,24 +19,24 @@ pub const Poll = struct {
         return .{ .inner = .{ .fd = fd, .events = system.POLL.IN | system.POLL.OUT, .revents = 0 } };
     }
 
-    /// Whether there is anything: to read, the end, or room to write.
+    /// Whether the descriptor has bytes, an end, or room to write.
     pub fn isReady(poll: *const Poll) bool {
         return poll.inner.revents != 0;
     }
 
-    /// Whether there is something to read, or the end.
+    /// Whether the descriptor has bytes or an end.
     pub fn isReadable(poll: *const Poll) bool {
         return poll.inner.revents & ~@as(i16, system.POLL.OUT) != 0;
     }
 };
 
-/// Begins a connection; `isConnected` tells its end when the socket is ready for anything. The socket does
-/// not wait, and is closed on exec and in forks.
+/// Begins a connection. When the socket is ready, `isConnected` tells the result. The socket is non-blocking,
+/// and closed on exec and in forks.
 pub fn connect(address: *const Address) error{Failed}!sys.Fd {
     const fd = sys.socket(address.family()) catch return error.Failed;
     _ = sys.owned(.{ .done = @intCast(fd) });
     errdefer sys.close(fd);
-    // Commands are not to wait for one another.
+    // Commands must not wait for the answers to earlier ones (Nagle's algorithm).
     if (address.* != .unix) sys.setOption(fd, .no_delay, 1) catch return error.Failed;
     var storage: sys.sockaddr.storage = undefined;
     const length = address.toSystem(&storage);
@@ -47,13 +47,12 @@ pub fn connect(address: *const Address) error{Failed}!sys.Fd {
     return fd;
 }
 
-/// Whether a connection that was under way is there; false: it was refused.
+/// Whether a connection that had begun is established; false: it was refused.
 pub fn isConnected(fd: sys.Fd) bool {
     return sys.takeError(fd) == .SUCCESS;
 }
 
-/// Waits until one of the descriptors is ready, at most `timeout_ms` (-1: without bound). A signal ends the
-/// wait early.
+/// Waits until a descriptor is ready, at most `timeout_ms` (-1: for ever). A signal ends the wait early.
 pub fn wait(polls: []Poll, timeout_ms: i32) void {
     for (polls) |*poll| poll.inner.revents = 0;
     const rc = system.poll(@ptrCast(polls.ptr), @intCast(polls.len), timeout_ms);
@@ -62,7 +61,7 @@ pub fn wait(polls: []Poll, timeout_ms: i32) void {
     };
 }
 
-/// Whether anybody has the other end of a socket.
+/// Whether a socket's other end is open.
 pub fn isOpen(fd: sys.Fd) bool {
     var polls = [_]Poll{.read(fd)};
     wait(&polls, 0);
@@ -74,11 +73,11 @@ pub const Outcome = union(enum) {
     /// The number of bytes that were moved.
     done: usize,
     blocked,
-    /// The other end is gone.
+    /// The other end is closed.
     ended,
 };
 
-/// Receives what is there.
+/// Receives bytes that have come.
 pub fn receive(fd: sys.Fd, buffer: []u8) Outcome {
     return switch (sys.receive(fd, buffer)) {
         .done => |count| if (count == 0) .ended else .{ .done = count },
@@ -87,7 +86,7 @@ pub fn receive(fd: sys.Fd, buffer: []u8) Outcome {
     };
 }
 
-/// Sends as many of the bytes as the kernel takes.
+/// Sends as many bytes as the kernel takes.
 pub fn send(fd: sys.Fd, bytes: []const u8) Outcome {
     return switch (sys.send(fd, &.{.{ .base = bytes.ptr, .len = bytes.len }}, false)) {
         .done => |count| .{ .done = count },

@@ -1,10 +1,10 @@
-//! Job: which sockets may have something to deliver, in the order in which that became known.
-//! Does not know: what it is. First in, first out; linked through the entries, so that it never allocates and
-//! holds each socket once.
+//! A queue of sockets that may have an event, in the order in which that became known. Does not know: the
+//! events. The queue is linked through the entries, so that it never allocates and has each socket at most
+//! once.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// A queue through entries that have `next: u32` and `flags.queued: bool`.
+/// A queue of entries with `next: u32` and `flags.queued: bool`.
 pub fn Queue(comptime Entry: type) type {
     return struct {
         const Self = @This();
@@ -13,7 +13,7 @@ pub fn Queue(comptime Entry: type) type {
         tail: u32 = 0,
         count: u32 = 0,
 
-        /// Puts an entry at the end, unless it is in already.
+        /// Adds an entry at the end, unless it is in the queue.
         pub fn push(self: *Self, entries: []Entry, index: u32) void {
             const entry = &entries[index];
             if (entry.flags.queued) return;
@@ -23,7 +23,7 @@ pub fn Queue(comptime Entry: type) type {
             self.count += 1;
         }
 
-        /// Takes the first out. There must be one.
+        /// Takes the first entry. The queue must not be empty.
         pub fn pop(self: *Self, entries: []Entry) u32 {
             assert(self.count > 0);
             const index = self.head;

@@ -1,21 +1,20 @@
-//! Job: the io contract (see io.zig) on a kernel that reports readiness: which socket has what to say, in
-//! rounds. Does not know: what the bytes mean, deadlines, how many connections are too many; and how a kernel
-//! is asked, which is a poller's job.
+//! The io contract (see io.zig) on a kernel that reports readiness: which socket has which event, in rounds.
+//! Does not know: the meaning of bytes, deadlines, limits of connections, and the system calls of a kernel (a
+//! poller's job).
 //!
-//! A poller (epoll.zig, kqueue.zig) watches sockets edge-triggered and each only once: the hot path is one
-//! wait per round and one receive per readable socket. A report of the kernel only sets flags in the socket's
-//! entry and queues it; `next` then works the queue off. Room to send is asked for when a send blocks for the
-//! first time, and stays: asking from the start would wake us once per new connection for nothing, and once
-//! per response on unix sockets.
+//! A poller (epoll.zig, kqueue.zig) watches each socket edge-triggered and only once, so that a round costs
+//! one wait, and one receive for each readable socket. A report of the kernel sets flags in the socket's
+//! entry and queues the entry; `next` goes through the queue. Room to send is watched after the first send
+//! that blocks: watched from the start, it would be reported once for each new connection, and once for each
+//! response on Unix sockets.
 //!
-//! A poller has:
-//! - `init(gpa, reports_max)`, `deinit(gpa, forked)`, `fd()`: its descriptor, for host loops;
-//! - `watchListener`, level-triggered, and `unwatchListener`; `watchSocket` and `watchRoom`, edge-triggered,
-//!   the second in addition. Each looks at once, so that nothing that is already true gets lost.
-//!   closing a socket ends both;
-//! - `wait(timeout_ms)`: the kernel's reports; `notice(&report)`: what one of them says;
-//! - `wake()`, from any thread: a report of the waker; `arm(at_ms)`: one of the timer, at that time, instead
-//!   of an earlier `arm`.
+//! A poller has
+//! - `init(gpa, reports_max)`, `deinit(gpa, forked)`, and `fd()`, its descriptor for host loops;
+//! - `watchListener`, level-triggered, and `unwatchListener`; `watchSocket`, edge-triggered, and `watchRoom`
+//!   in addition. Each reports a condition that is true already. Closing a socket ends its watches;
+//! - `wait(timeout_ms)`, the kernel's reports, and `notice(&report)`, the content of a report;
+//! - `wake()` for any thread, which causes a report of the waker, and `arm(at_ms)`, which causes a report of
+//!   the timer at that time, in place of an earlier `arm`.
 
 const std = @import("std");
 const io = @import("io.zig");
@@ -24,7 +23,7 @@ const sys = @import("sys.zig");
 const kernel_tls = @import("kernel_tls.zig");
 const transfer = @import("transfer.zig");
 const Entry = @import("readiness/entry.zig").Entry;
-/// The label that names a report's entry.
+/// The label in a report, which names an entry.
 pub const Label = @import("readiness/entry.zig").Label;
 const Queue = @import("queue.zig").Queue(Entry);
 const assert = std.debug.assert;
@@ -36,7 +35,7 @@ const Slice = io.Slice;
 const Socket = io.Socket;
 const Token = io.Token;
 
-/// An io over a poller. One thread owns it; only `wake` may be called from others.
+/// An io over a poller. One thread owns it; other threads may call only `wake`.
 pub fn Readiness(comptime Poller: type) type {
     return struct {
         const Self = @This();
@@ -44,44 +43,45 @@ pub fn Readiness(comptime Poller: type) type {
         gpa: std.mem.Allocator,
         options: Options,
         poller: Poller,
-        /// The time that the timer is armed for. It may be earlier than the last alarm: see `alarm`.
+        /// The time for which the timer is armed. It may be earlier than the last alarm (see `alarm`).
         timer_at_ms: ?u64 = null,
 
         buffer: []u8,
-        /// Indexed by descriptor. Grows, never shrinks; 24 bytes each.
+        /// Entries by descriptor, 24 bytes each. The list never shrinks.
         entries: std.ArrayList(Entry) = .empty,
         listeners: std.ArrayList(Listener) = .empty,
 
-        /// Sockets that may have something to deliver.
+        /// Sockets that may have an event.
         ready: Queue = .{},
-        /// How many of `ready` belong to this round.
+        /// The number of sockets in `ready` that belong to this round.
         round_left: u32 = 0,
-        /// The socket that `next` is at. It is not in `ready`.
+        /// The socket whose events `next` returns at present. It is not in `ready`.
         current: ?u32 = null,
-        /// The listener that `next` is at, in this round.
+        /// The listener at which `next` accepts in this round.
         accept_cursor: u32 = 0,
-        /// Between `wait` and the end of its events: then nobody sleeps on `fd()` yet, and the waker need not
-        /// keep it readable.
+        /// The caller is between `wait` and the end of its events. Then no host sleeps on `fd()`, and the
+        /// waker need not keep it readable.
         in_round: bool = false,
         woken_due: bool = false,
-        /// A descriptor that the io watches for its host is ready, and the host has not been told.
+        /// A descriptor that is watched for the host is ready, and the host was not told yet.
         foreign_due: bool = false,
-        /// A host loop watches `fd()`.
+        /// A host's loop watches `fd()`.
         host_watches: bool = false,
         /// The waker was raised to keep `fd()` readable, and the kernel has not reported that yet.
         is_raised: bool = false,
-        /// A fork shares the kernel's side of this, which is not the fork's to change when it frees its copy.
+        /// The process that created the io. A forked child must not change the kernel's part, which it
+        /// shares, when it frees its copy.
         pid: std.posix.pid_t,
-        /// Set by `wake`, from any thread; taken when the waker's report arrives.
+        /// Set by `wake` in any thread, and cleared by the waker's report.
         wake_requested: std.atomic.Value(bool) = .init(false),
 
         pub const Options = io.Options;
 
-        /// Why there is no io.
+        /// Reasons why an io cannot be created.
         pub const InitError = error{OutOfMemory} || sys.ResourceError;
 
-        /// Creates the poller and the buffers. Do this after fork: parent and child would share the
-        /// kernel's side otherwise.
+        /// Creates the poller and the buffers. Must be called after fork, because parent and child would
+        /// share the kernel's part.
         pub fn init(gpa: std.mem.Allocator, options: Options) InitError!Self {
             assert(options.receive_buffer_bytes > 0);
             assert(options.events_per_wait > 0);
@@ -99,8 +99,7 @@ pub fn Readiness(comptime Poller: type) type {
             };
         }
 
-        /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No
-        /// thread may call `wake` any more.
+        /// Closes listeners, added sockets and its own descriptors. No thread may call `wake` any more.
         pub fn deinit(self: *Self) void {
             self.closeListeners();
             for (self.entries.items, 0..) |*entry, index| {
@@ -113,15 +112,15 @@ pub fn Readiness(comptime Poller: type) type {
             self.* = undefined;
         }
 
-        /// A descriptor that a host loop may watch for reading. It stays the io's own. See io.zig for
-        /// when it is readable.
+        /// The descriptor that a host's loop may watch for reading. The io still owns it. io.zig says when it
+        /// is readable.
         pub fn fd(self: *Self) i32 {
             self.host_watches = true;
             if (!self.in_round) self.keepReadable();
             return self.poller.fd();
         }
 
-        /// Milliseconds of the monotonic clock. Precise, about 20 ns: sample it once per round.
+        /// Milliseconds of the monotonic clock. A call takes about 20 ns, so it is made once a round.
         pub fn now(_: *const Self) u64 {
             return sys.monotonicMs();
         }
@@ -131,26 +130,26 @@ pub fn Readiness(comptime Poller: type) type {
             return sys.monotonicUs();
         }
 
-        /// Seconds since 1970 (UTC), up to one kernel tick (1 to 10 ms) late.
+        /// Seconds since 1970 (UTC), late by up to one tick of the kernel (1 to 10 ms).
         pub fn wallSeconds(_: *const Self) u64 {
             return sys.wallSeconds();
         }
 
         // ---- Listeners
 
-        /// Why an address cannot be listened at.
+        /// Reasons why the io cannot listen at an address.
         pub const ListenError = error{OutOfMemory} || io.ListenError;
 
-        /// Listens at an address and begins to accept. Returns the listener's id, which events name it by.
+        /// Listens at an address and begins to accept. Returns the listener's id for events.
         pub fn listen(self: *Self, address: Address, options: io.ListenOptions) ListenError!u32 {
             const listener = try socket_calls.listenSocket(&address, options);
             errdefer sys.close(listener);
             return self.addListener(listener);
         }
 
-        /// Takes over a socket that listens already (from a parent process, from systemd). From success on
-        /// the io closes it; who needs it longer hands over a dup. Several ios, in threads or processes, may
-        /// share one: a new connection wakes one of them.
+        /// Takes over a listening socket of a parent process or of systemd. The io closes it in the end; a
+        /// caller that needs it for longer duplicates it before. Several ios, in threads or processes, may
+        /// share a socket: a new connection wakes one of them.
         pub fn adoptListener(self: *Self, listener: sys.Fd) ListenError!u32 {
             try sys.setNonblockCloexec(listener);
             socket_calls.inheritNoDelay(listener);
@@ -167,18 +166,18 @@ pub fn Readiness(comptime Poller: type) type {
             return id;
         }
 
-        /// Level-triggered: what this round's budget leaves over is reported again.
+        /// Watches a listener level-triggered, so that connections beyond this round's budget are reported
+        /// again.
         fn watchListener(self: *Self, listener: sys.Fd, id: u32) sys.ResourceError!void {
             return self.poller.watchListener(listener, .{ .kind = .listener, .index = id, .generation = 0 });
         }
 
-        /// A listener's address; with the port that the kernel has chosen if 0 was asked for.
+        /// A listener's address, with the port that the kernel chose for port 0.
         pub fn listenerAddress(self: *const Self, id: u32) Address {
             return self.listeners.items[id].address;
         }
 
-        /// Accepts a connection that waits at this listener, paused or not: an event of its
-        /// own. Null: none does.
+        /// Accepts a waiting connection at a listener, which may be paused. Null: no connection waits.
         pub fn acceptWaiting(self: *Self, id: u32) ?Event {
             const listener = &self.listeners.items[id];
             if (listener.state == .closed) return null;
@@ -187,7 +186,7 @@ pub fn Readiness(comptime Poller: type) type {
             return self.accept(id);
         }
 
-        /// Whether the peer has sent something that was not received yet, its end included.
+        /// Whether the peer has sent bytes or its end that were not received yet.
         pub fn isReadable(_: *const Self, socket: Socket) bool {
             return sys.isReadable(@backingInt(socket));
         }
@@ -198,8 +197,8 @@ pub fn Readiness(comptime Poller: type) type {
             return listener.state != .closed and sys.isReadable(listener.fd);
         }
 
-        /// Accepts no more for now; the kernel goes on queueing up to the backlog. Does nothing if it is
-        /// paused already or closed.
+        /// Stops accepting at a listener. The kernel queues connections up to the backlog. A paused or closed
+        /// listener stays as it is.
         pub fn pauseAccept(self: *Self, id: u32) void {
             const listener = &self.listeners.items[id];
             if (listener.state != .watched) return;
@@ -208,8 +207,8 @@ pub fn Readiness(comptime Poller: type) type {
             listener.accepts_left = 0;
         }
 
-        /// Accepts again. Does nothing unless it is paused. After an error it is still paused: try again
-        /// later.
+        /// Accepts at a paused listener again; other listeners stay as they are. After an error the listener
+        /// is still paused, and the caller tries again later.
         pub fn resumeAccept(self: *Self, id: u32) sys.ResourceError!void {
             const listener = &self.listeners.items[id];
             if (listener.state != .paused) return;
@@ -217,13 +216,13 @@ pub fn Readiness(comptime Poller: type) type {
             listener.state = .watched;
         }
 
-        /// Closes all listeners for good; their ids stay taken. What the kernel had queued is reset.
-        /// Connections live on.
+        /// Closes all listeners; their ids are not used again. Connections in the kernel's queues are reset,
+        /// accepted ones go on.
         pub fn closeListeners(self: *Self) void {
             for (self.listeners.items, 0..) |*listener, id| {
                 if (listener.state == .closed) continue;
-                // Another process may share the socket; then closing our descriptor alone would leave our
-                // watch on the socket.
+                // Another process may share the socket, and closing the descriptor alone would leave the
+                // watch on it.
                 self.pauseAccept(@intCast(id));
                 sys.close(listener.fd);
                 listener.state = .closed;
@@ -232,11 +231,11 @@ pub fn Readiness(comptime Poller: type) type {
 
         // ---- Sockets
 
-        /// Why a socket cannot be watched.
+        /// Reasons why a socket cannot be watched.
         pub const AddError = error{OutOfMemory} || sys.ResourceError;
 
-        /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is
-        /// still the caller's to close.
+        /// Begins to deliver the events of an accepted socket, with this token. After an error the caller
+        /// still owns the socket.
         pub fn add(self: *Self, socket: Socket, token: Token) AddError!void {
             const index = indexOf(socket);
             if (index >= self.entries.items.len) try self.growEntries(index + 1);
@@ -247,8 +246,7 @@ pub fn Readiness(comptime Poller: type) type {
                 .token = token,
                 .generation = entry.generation,
                 .phase = .open,
-                // A predecessor's place in the queue cannot be taken back; visiting it too
-                // often does no harm.
+                // The entry may still be in the queue for an earlier socket. A visit too many has no effect.
                 .next = entry.next,
                 .flags = .{ .queued = entry.flags.queued },
             };
@@ -260,7 +258,7 @@ pub fn Readiness(comptime Poller: type) type {
             self.entries.appendNTimesAssumeCapacity(vacant, count - self.entries.items.len);
         }
 
-        /// Closes a socket, added or not. None of its events is delivered from now on.
+        /// Closes a socket, added or not. No event of it is delivered from now on.
         pub fn close(self: *Self, socket: Socket) void {
             const index = indexOf(socket);
             if (index < self.entries.items.len) self.vacate(index);
@@ -271,21 +269,20 @@ pub fn Readiness(comptime Poller: type) type {
             const entry = &self.entries.items[index];
             if (entry.phase == .vacant) return;
             entry.phase = .vacant;
-            // Reports of this round are taken already, and epoll's watch survives a close if a child process
-            // has inherited the descriptor. Reports about an earlier owner of the slot are recognised by
-            // their generation.
+            // Reports of this round were taken already, and epoll's watch survives a close if a child process
+            // has inherited the descriptor. The generation tells reports about earlier owners of the entry.
             entry.generation +%= 1;
             entry.flags = .{ .queued = entry.flags.queued };
         }
 
-        /// Reads nothing more from a socket until `resumeReading`; the kernel's buffer fills and slows the
-        /// peer down. No system call.
+        /// Stops reading a socket until `resumeReading`. The kernel's buffer fills, which slows the peer
+        /// down. Needs no system call.
         pub fn pause(self: *Self, socket: Socket) void {
             self.entryOf(socket).flags.paused = true;
         }
 
-        /// Reads again. What came meanwhile is delivered, without a new report of the kernel. No system call
-        /// in the caller's own loop.
+        /// Reads a paused socket again. Bytes that have come are delivered without a new report. Needs no
+        /// system call in the caller's own loop.
         pub fn resumeReading(self: *Self, socket: Socket) void {
             const entry = self.entryOf(socket);
             if (!entry.flags.paused) return;
@@ -293,20 +290,21 @@ pub fn Readiness(comptime Poller: type) type {
             if (entry.flags.readable) self.enqueue(indexOf(socket));
         }
 
-        /// The next bytes of this socket are announced, so that they may be taken: once.
+        /// Announces the next bytes of a socket by `arrived`, once, so that the caller may receive them
+        /// itself.
         pub fn askFirst(self: *Self, socket: Socket) void {
             self.entryOf(socket).flags.asks_first = true;
         }
 
-        /// After `arrived`, before the next call of `next`: receives what there is, as far as it has room.
-        /// Null: nothing, or an end, of which an event will tell.
+        /// Receives bytes into `space`. Must be called after `arrived`, before the next call of `next`. Null:
+        /// there are no bytes, or an end, of which an event will tell.
         pub fn receiveTo(self: *Self, socket: Socket, space: []u8) ?[]u8 {
             const index = indexOf(socket);
             const entry = &self.entries.items[index];
             assert(self.current == index and entry.phase == .open and !entry.flags.paused);
             switch (sys.receive(@intCast(index), space)) {
                 .done => |count| {
-                    if (count == 0) return null; // the next visit sees the condition again
+                    if (count == 0) return null; // the next visit sees the end again
                     self.noteReceived(index, count, space.len);
                     return space[0..count];
                 },
@@ -316,14 +314,14 @@ pub fn Readiness(comptime Poller: type) type {
             return null;
         }
 
-        /// Like `resume`, but nothing is received before the next round, which asks again.
+        /// Leaves the bytes of a socket for the next round, which announces them again.
         pub fn postpone(self: *Self, socket: Socket) void {
             self.askFirst(socket);
             self.endTurn(indexOf(socket));
         }
 
-        /// Sends slices in order, as far as they go at once. `more`: further bytes follow at once, do not
-        /// send a small packet yet.
+        /// Sends slices in order, as far as the kernel takes them. `more`: further bytes follow soon, so the
+        /// kernel should not send a short packet yet.
         pub fn send(self: *Self, socket: Socket, slices: []const Slice, more: bool) SendResult {
             const entry = self.entryOf(socket);
             if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
@@ -342,8 +340,8 @@ pub fn Readiness(comptime Poller: type) type {
             }
         }
 
-        /// Sends `len` bytes of a file from `offset` on, as far as they go at once, and at most
-        /// `send_file_bytes_max` of them. May raise SIGPIPE.
+        /// Sends up to `len` bytes of a file from `offset` on, and at most `send_file_bytes_max`. May raise
+        /// SIGPIPE.
         pub fn sendFile(self: *Self, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
             const entry = self.entryOf(socket);
             if (entry.phase.deathErrno()) |errno| return .{ .failed = errno };
@@ -368,20 +366,20 @@ pub fn Readiness(comptime Poller: type) type {
             return kernel_tls.isOffered();
         }
 
-        /// The kernel makes TLS records with these keys of everything that is sent from now on, files
-        /// included. False: it does not, and nothing has changed. Do not `shutdownSend` such a socket: the
-        /// end would overtake records that wait for room.
+        /// Lets the kernel make TLS records of all bytes that are sent from now on, of files too. False: it
+        /// does not, and nothing has changed. `shutdownSend` must not be used afterwards, because the end
+        /// would overtake records that wait for room.
         pub fn sealInKernel(self: *Self, socket: Socket, keys: []const u8) bool {
             if (self.entryOf(socket).phase.deathErrno() != null) return false;
             return kernel_tls.seal(@backingInt(socket), keys);
         }
 
-        /// After `sealInKernel`: sends a record of this kind (RFC 8446 section 5.1), as a whole or, if
+        /// Sends a record of this kind (RFC 8446 section 5.1) after `sealInKernel`, as a whole or, with
         /// `blocked`, not at all.
         pub fn sendRecord(self: *Self, socket: Socket, kind: u8, bytes: []const u8) SendResult {
             if (self.entryOf(socket).phase.deathErrno()) |errno| return .{ .failed = errno };
             return switch (kernel_tls.sendRecord(@backingInt(socket), kind, bytes)) {
-                // A part of a message under a kind of its own has no second part that would be known for one.
+                // The rest of a record could not be sent as a part of it, so the connection fails.
                 .done => |count| if (count == bytes.len)
                     .{ .sent = count }
                 else
@@ -391,42 +389,42 @@ pub fn Readiness(comptime Poller: type) type {
             };
         }
 
-        /// Closes with a reset, so that the peer cannot take the bytes that it has for all of them. Like
-        /// `close` otherwise.
+        /// Closes a socket with a reset, so that the peer cannot take a part of the bytes for all.
         pub fn reset(self: *Self, socket: Socket) void {
             sys.resetOnClose(@backingInt(socket));
             self.close(socket);
         }
 
-        /// Makes the kernel ask a silent peer whether it is still there: one whose kernel forgot the socket
-        /// answers with a reset (`ended`).
+        /// Makes the kernel probe a silent peer. If the peer's kernel has no such connection, it answers with
+        /// a reset (`ended`).
         pub fn probe(_: *Self, socket: Socket) void {
             sys.probePeer(@backingInt(socket));
         }
 
-        /// Whether a peer has ended its sending side, or its connection is dead, although no event told so.
+        /// Whether the peer has ended its sending side, or the connection is dead, also if no event has told
+        /// it yet.
         pub fn hasPeerShut(_: *Self, socket: Socket) bool {
             return sys.hasPeerShut(@backingInt(socket));
         }
 
-        /// Makes the kernel take no more while `bytes` bytes wait there unsent, so that output waits for its
-        /// turn in our queue instead. Nothing changes where the kernel has no such limit.
+        /// Makes the kernel refuse output while it has `bytes` unsent bytes, so that output waits in the
+        /// caller's queue, where its order can change. Has no effect where the kernel has no such limit.
         pub fn limitUnsent(_: *Self, socket: Socket, bytes: u31) void {
             sys.limitUnsent(@backingInt(socket), bytes);
         }
 
-        /// Bytes of sends that the kernel holds, since the peer has not taken them yet.
+        /// Bytes that the kernel holds because the peer has not taken them yet.
         pub fn held(_: *Self, socket: Socket) u64 {
             return sys.heldBytes(@backingInt(socket));
         }
 
-        /// The address that the peer connected to; null if the kernel does not tell.
+        /// The socket's local address; null: the kernel does not tell it.
         pub fn localAddress(_: *Self, socket: Socket) ?Address {
             return socket_calls.localAddress(@backingInt(socket)) catch null;
         }
 
-        /// Ends our sending side: the peer reads what was sent and then the end. Reading goes on. Nothing may
-        /// be sent afterwards.
+        /// Ends the sending side: the peer reads the sent bytes, and then the end. Reading goes on. Nothing
+        /// may be sent afterwards.
         pub fn shutdownSend(self: *Self, socket: Socket) void {
             const entry = self.entryOf(socket);
             entry.flags.send_shut = true;
@@ -435,9 +433,8 @@ pub fn Readiness(comptime Poller: type) type {
             sys.shutdownSend(@intCast(indexOf(socket)));
         }
 
-        /// Notes that a send was cut short and makes sure that the kernel tells us when there is
-        /// room. Null, or the errno if that is impossible: then the connection is given up, because
-        /// it would wait for ever.
+        /// Notes that a send was cut short, and watches for room. Null: done. Otherwise the errno of a
+        /// failure, after which the connection is given up, because it would wait for ever.
         fn awaitRoom(self: *Self, socket: Socket) ?u16 {
             const index = indexOf(socket);
             const entry = &self.entries.items[index];
@@ -449,7 +446,7 @@ pub fn Readiness(comptime Poller: type) type {
             return null;
         }
 
-        /// A connection died under a send: `next` will say so. Returns the errno.
+        /// Marks a connection as dead after a failed send, so that `next` reports it. Returns the errno.
         fn fail(self: *Self, socket: Socket, errno: u16) u16 {
             const entry = self.entryOf(socket);
             entry.phase = .{ .dying = errno };
@@ -457,28 +454,28 @@ pub fn Readiness(comptime Poller: type) type {
             return errno;
         }
 
-        // ---- Waking
+        // ---- Wakes
 
-        /// Each ring of a bell (sharing.zig) ends a `wait`, and need not be read.
+        /// Lets each ring of a bell (sharing.zig) end a `wait`. Rings are not read.
         pub fn watchBell(self: *Self, bell: sys.Fd) (sys.ResourceError || error{Unsupported})!void {
             if (!@hasDecl(Poller, "watchBell")) return error.Unsupported;
             return self.poller.watchBell(bell);
         }
 
-        /// A descriptor of others ends a `wait` whenever something new happens to it: bytes, its end.
+        /// Lets events of a descriptor of other code, bytes or its end, end a `wait`.
         pub fn watchForeign(self: *Self, foreign: sys.Fd) (sys.ResourceError || error{Unsupported})!void {
             if (!@hasDecl(Poller, "watchForeign")) return error.Unsupported;
             return self.poller.watchForeign(foreign);
         }
 
-        /// Whether a foreign descriptor has had an event since the last call.
+        /// Whether such a descriptor has had an event since the last call.
         pub fn takeForeign(self: *Self) bool {
             defer self.foreign_due = false;
             return self.foreign_due;
         }
 
-        /// The descriptor of a host's own loop ends every `wait` while it is readable, and so does a signal;
-        /// while it waits, signals are blocked as `blocked` says: bit n - 1 for signal n.
+        /// Lets the readable descriptor of a host's loop end each `wait`, and signals, too. During a wait
+        /// these signals are blocked: bit n - 1 for signal n; null: the thread's own mask is used.
         pub fn watchLoop(
             self: *Self,
             loop: sys.Fd,
@@ -488,31 +485,31 @@ pub fn Readiness(comptime Poller: type) type {
             return self.poller.watchLoop(loop, blocked);
         }
 
-        /// Called before the loop's descriptor is closed.
+        /// Ends the watch of a loop. Must be called before the loop's descriptor is closed.
         pub fn unwatchLoop(self: *Self, loop: sys.Fd) void {
             if (@hasDecl(Poller, "watchLoop")) self.poller.unwatchLoop(loop);
         }
 
-        /// The answer that `takeForeign` would give, and gives still.
+        /// The answer that `takeForeign` will give.
         pub fn hasForeign(self: *const Self) bool {
             return self.foreign_due;
         }
 
-        /// Called before the foreign descriptor is closed.
+        /// Ends the watch of a descriptor of other code. Must be called before the descriptor is closed.
         pub fn unwatchForeign(self: *Self, foreign: sys.Fd) void {
             if (@hasDecl(Poller, "watchForeign")) self.poller.unwatchForeign(foreign);
         }
 
-        /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is
-        /// on its way already.
+        /// Ends a `wait`, after which `next` returns `woken`. May be called by any thread. Makes one system
+        /// call, or none if a wake is on its way.
         pub fn wake(self: *Self) void {
             if (!self.wake_requested.swap(true, .acq_rel)) self.poller.wake();
         }
 
-        /// For host loops, as the last call before control goes back: makes `fd()` readable when the
-        /// monotonic clock reaches `at_ms` (null: no need), or at once if events were left undelivered. The
-        /// caller's own loop uses `wait`'s timeout instead. A time that moved back costs nothing: the timer
-        /// fires at the earlier time, and the next alarm sets the new one.
+        /// The last call before control goes back to a host's loop. Makes `fd()` readable when the monotonic
+        /// clock reaches `at_ms` (null: never), or at once if events were not delivered. The caller's own
+        /// loop uses the timeout of `wait` instead. A later time than before costs no system call: the timer
+        /// fires at the earlier time, and the next alarm sets the later one.
         pub fn alarm(self: *Self, at_ms: ?u64) sys.ResourceError!void {
             self.in_round = false;
             self.keepReadable();
@@ -522,24 +519,25 @@ pub fn Readiness(comptime Poller: type) type {
             self.timer_at_ms = at;
         }
 
-        /// The kernel forgets a report once it is taken. If a host sleeps on `fd()` while we still have
-        /// something, wake it by our own descriptor.
+        /// Keeps `fd()` readable by the waker while events were not delivered, because the kernel's reports
+        /// are gone.
         fn keepReadable(self: *Self) void {
             if (!self.host_watches or self.is_raised or !self.hasLeftovers()) return;
             self.is_raised = true;
             self.poller.wake();
         }
 
-        /// True if `next` would have something to look at without asking the kernel. Listeners are not our
-        /// memory but the kernel's.
+        /// Whether `next` may have an event without asking the kernel. Listeners do not count, because the
+        /// kernel reports them again.
         fn hasLeftovers(self: *const Self) bool {
             return self.woken_due or self.current != null or self.ready.count > 0;
         }
 
         // ---- Rounds
 
-        /// Begins a round: waits at most `timeout_ms` (-1: for ever; not at all if something is left over)
-        /// and returns about how many things `next` will look at. 0 is possible before the time is over.
+        /// Begins a round: waits at most `timeout_ms` (-1: for ever; not at all while events were not
+        /// delivered). Returns the approximate number of sockets with events. 0 is possible before the time
+        /// is over.
         pub fn wait(self: *Self, timeout_ms: i32) io.WaitError!usize {
             if (self.current) |index| {
                 self.current = null;
@@ -586,7 +584,7 @@ pub fn Readiness(comptime Poller: type) type {
             self.enqueue(notice.label.index);
         }
 
-        /// The next event of this round, or null at its end.
+        /// The next event of this round; null: the round is over.
         pub fn next(self: *Self) ?Event {
             if (self.woken_due) {
                 self.woken_due = false;
@@ -609,7 +607,7 @@ pub fn Readiness(comptime Poller: type) type {
             return null;
         }
 
-        /// The socket's next event, or null.
+        /// The next event of a socket; null: there is none.
         inline fn visit(self: *Self, index: u32) ?Event {
             const entry = &self.entries.items[index];
             switch (entry.phase) {
@@ -652,21 +650,21 @@ pub fn Readiness(comptime Poller: type) type {
             }
         }
 
-        /// Notes that `count` bytes were received where there was room for `most`.
+        /// Notes that `count` bytes were received into room for `most`.
         inline fn noteReceived(self: *Self, index: u32, count: usize, most: usize) void {
             const entry = &self.entries.items[index];
             if (count == most) {
                 self.endTurn(index);
             } else if (!entry.flags.ending) {
-                // Less than we had room for: drained, the next byte is a new edge. Only an end that was
-                // reported already would not be reported again, so then read on.
+                // The socket is drained, and the next byte is a new edge. But an end that was reported
+                // already would not be reported again, so the socket is read on.
                 entry.flags.readable = false;
-                // The socket has no further event; the next report about it queues it again.
+                // The socket has no further event. The next report about it queues it again.
                 self.current = null;
             }
         }
 
-        /// Accepts one connection, if the listener may accept another one in this round.
+        /// Accepts one connection, if the listener may accept more in this round; null: none.
         fn accept(self: *Self, id: u32) ?Event {
             const listener = &self.listeners.items[id];
             while (listener.accepts_left > 0) {
@@ -694,13 +692,13 @@ pub fn Readiness(comptime Poller: type) type {
             return null;
         }
 
-        /// Puts a socket into the queue, once. Outside a round a host may be about to sleep.
+        /// Adds a socket to the queue, once. Outside a round, `fd()` must become readable for a host.
         fn enqueue(self: *Self, index: u32) void {
             if (self.current != index) self.ready.push(self.entries.items, index);
             if (!self.in_round) self.keepReadable();
         }
 
-        /// Lets a socket wait for the next round with the rest of its events.
+        /// Leaves the other events of a socket for the next round.
         fn endTurn(self: *Self, index: u32) void {
             if (self.current == index) self.current = null;
             self.enqueue(index);
@@ -719,23 +717,23 @@ pub fn Readiness(comptime Poller: type) type {
     };
 }
 
-/// The content of a report. The flags are about sockets.
+/// The content of a report. The flags are those of a socket.
 pub const Notice = struct {
     label: Label,
-    /// A receive may find something: bytes, the end or an error.
+    /// A receive may find bytes, the end or an error.
     readable: bool = false,
-    /// The peer ended its side, or the connection is dead: no further report will say so.
+    /// The peer has ended its sending side, or the connection is dead. No further report says so.
     ending: bool = false,
-    /// An error waits on the socket.
+    /// The socket has an error.
     failed: bool = false,
-    /// A send may go on, or find out why it cannot.
+    /// A send may go on, or fail.
     room: bool = false,
 };
 
 const Listener = struct {
     fd: sys.Fd,
     state: enum { watched, paused, closed },
-    /// How many connections it may still take in this round. 0: nothing reported, or drained.
+    /// Connections that the listener may still accept in this round; 0: no report, or all were accepted.
     accepts_left: u16 = 0,
     address: Address,
 };

@@ -1,6 +1,6 @@
-//! Job: what two processes share: memory without a name, and sockets over which descriptors go from one to
-//! the other. Linux only; elsewhere nothing can be made (`Unsupported`).
-//! Does not know: what lies in the memory, and what the descriptors are for.
+//! Objects that two processes share: memory without a name, and sockets that carry descriptors. Linux only;
+//! elsewhere all functions fail with `Unsupported`. Does not know: the content of the memory, and the purpose
+//! of descriptors.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("sys.zig");
@@ -9,20 +9,20 @@ const is_linux = builtin.os.tag == .linux;
 const linux = std.os.linux;
 const assert = std.debug.assert;
 
-/// Whether this system has what is needed.
+/// Whether this system can share memory and descriptors.
 pub const is_supported = is_linux;
 
-/// Why memory or sockets cannot be shared.
+/// Reasons why memory or sockets cannot be shared.
 pub const Error = sys.ResourceError || error{Unsupported};
 
-/// Memory that other processes map as well. It starts as zeros, and nobody can make it shorter: who writes to
-/// it never meets a hole.
+/// Memory that other processes map, too. It begins as zeros. No process can make it shorter, so that writers
+/// find all of it.
 pub const Memory = struct {
     bytes: []align(std.heap.page_size_min) u8,
 
     const seals = linux.F.SEAL_SHRINK | linux.F.SEAL_GROW | linux.F.SEAL_SEAL;
 
-    /// New memory, and the descriptor that others map it by, which is the caller's to close.
+    /// Creates memory. The caller closes the descriptor, by which others map the memory.
     pub fn create(len: usize) Error!struct { Memory, sys.Fd } {
         if (!is_linux) return error.Unsupported;
         const fd = try descriptor(try sealed("peregrine", len));
@@ -30,8 +30,8 @@ pub const Memory = struct {
         return .{ try map(fd, len), fd };
     }
 
-    /// New memory of a whole server: children of this process have it, too, and the descriptor, which is
-    /// closed on exec only. `name` is for those who look for it in /proc.
+    /// Creates memory of a whole server, which children of this process have, too, with its descriptor, which
+    /// is closed only on exec. `name` is shown in /proc.
     pub fn createForChildren(name: [*:0]const u8, len: usize) Error!struct { Memory, sys.Fd } {
         if (!is_linux) return error.Unsupported;
         const fd: sys.Fd = @intCast(try sealed(name, len));
@@ -39,7 +39,8 @@ pub const Memory = struct {
         return .{ try mapHere(fd, len), fd };
     }
 
-    /// New memory, and a descriptor by which others map it for reading only, which is the caller's to close.
+    /// Creates memory with a descriptor by which others can map it for reading only. The caller closes the
+    /// descriptor.
     pub fn createReadable(len: usize) Error!struct { Memory, sys.Fd } {
         if (!is_linux) return error.Unsupported;
         const memory, const fd = try create(len);
@@ -50,7 +51,7 @@ pub const Memory = struct {
         return .{ memory, try descriptor(linux.open(path, .{ .CLOEXEC = true }, 0)) };
     }
 
-    /// Whole pages of shared memory take no memory any more, and are zeros.
+    /// Gives whole pages of shared memory back. They read as zeros afterwards.
     pub fn giveBack(pages: []align(std.heap.page_size_min) u8) void {
         if (is_linux) _ = linux.madvise(pages.ptr, pages.len, linux.MADV.REMOVE);
     }
@@ -66,14 +67,14 @@ pub const Memory = struct {
         return rc;
     }
 
-    /// Memory that somebody else has created with this length. The descriptor stays the caller's.
+    /// Maps memory that another process has created with this length. The caller still owns the descriptor.
     pub fn open(fd: sys.Fd, len: usize) (Error || error{Malformed})!Memory {
         if (!is_linux) return error.Unsupported;
         try examine(fd, len);
         return map(fd, len);
     }
 
-    /// Like `open`, for memory that children of this process are to have as well.
+    /// Like `open`, for memory that children of this process get, too.
     pub fn openForChildren(fd: sys.Fd, len: usize) (Error || error{Malformed})!Memory {
         if (!is_linux) return error.Unsupported;
         try examine(fd, len);
@@ -87,7 +88,7 @@ pub const Memory = struct {
         if (linux.errno(rc) != .SUCCESS or rc & seals != seals) return error.Malformed;
     }
 
-    /// Maps the memory; a forked child does not get the mapping.
+    /// Maps the memory. Forked children do not have the mapping.
     fn map(fd: sys.Fd, len: usize) Error!Memory {
         const memory = try mapHere(fd, len);
         forkWithout(memory.bytes);
@@ -103,12 +104,12 @@ pub const Memory = struct {
     }
 };
 
-/// Memory that another process writes, and this one reads (`Memory.createReadable`).
+/// Memory that another process writes and this one can only read (`Memory.createReadable`).
 pub const Readable = struct {
     bytes: []align(std.heap.page_size_min) const u8,
 
-    /// Memory that somebody else has created with this length. The descriptor stays the caller's. A forked
-    /// child does not get the mapping.
+    /// Maps memory that another process has created with this length. The caller still owns the descriptor.
+    /// Forked children do not have the mapping.
     pub fn open(fd: sys.Fd, len: usize) (Error || error{Malformed})!Readable {
         if (!is_linux) return error.Unsupported;
         try Memory.examine(fd, len);
@@ -133,7 +134,7 @@ fn forkWithout(bytes: []align(std.heap.page_size_min) const u8) void {
     _ = linux.madvise(@constCast(bytes.ptr), bytes.len, linux.MADV.DONTFORK);
 }
 
-/// A file in memory with these bytes, for others to read. The descriptor is the caller's.
+/// Creates a file in memory with these bytes, for other processes. The caller owns the descriptor.
 pub fn fileOf(bytes: []const u8) Error!sys.Fd {
     if (!is_linux) return error.Unsupported;
     const fd = try descriptor(linux.memfd_create("peregrine", linux.MFD.CLOEXEC));
@@ -142,7 +143,8 @@ pub fn fileOf(bytes: []const u8) Error!sys.Fd {
     return fd;
 }
 
-/// An empty file in memory that children of this process have, too; it is closed on exec only.
+/// Creates an empty file in memory, which children of this process have, too. Its descriptor is closed only
+/// on exec.
 pub fn fileForChildren() Error!sys.Fd {
     if (!is_linux) return error.Unsupported;
     const rc = linux.memfd_create("peregrine", linux.MFD.CLOEXEC);
@@ -150,7 +152,7 @@ pub fn fileForChildren() Error!sys.Fd {
     return @intCast(rc);
 }
 
-/// Replaces the content of a file in memory. After an error the file has a part of the new bytes.
+/// Replaces the content of a file in memory. After an error the file has only a part of it.
 pub fn replaceContent(fd: sys.Fd, bytes: []const u8) Error!void {
     if (!is_linux) return error.Unsupported;
     try done(linux.ftruncate(fd, 0));
@@ -164,7 +166,7 @@ pub fn replaceContent(fd: sys.Fd, bytes: []const u8) Error!void {
     }
 }
 
-/// A pair of connected sockets that keep messages apart, do not wait, and are closed on exec and in forks.
+/// Two connected sockets that keep messages apart. They are non-blocking, and closed on exec and in forks.
 pub fn pair() Error![2]sys.Fd {
     if (!is_linux) return error.Unsupported;
     var both: [2]sys.Fd = undefined;
@@ -174,7 +176,7 @@ pub fn pair() Error![2]sys.Fd {
     return both;
 }
 
-/// The most descriptors of one message.
+/// The most descriptors in one message.
 pub const descriptors_max = 4;
 
 const Control = extern struct {
@@ -186,7 +188,7 @@ const Control = extern struct {
     }
 };
 
-/// Sends a message with copies of descriptors. `blocked`: there is no room for now.
+/// Sends a message with copies of descriptors. `blocked`: there is no room at present.
 pub fn send(socket: sys.Fd, bytes: []const u8, fds: []const sys.Fd) enum { sent, blocked, ended } {
     assert(bytes.len > 0 and fds.len <= descriptors_max);
     if (!is_linux) return .ended;
@@ -211,24 +213,24 @@ pub fn send(socket: sys.Fd, bytes: []const u8, fds: []const sys.Fd) enum { sent,
     while (true) switch (linux.errno(linux.sendmsg(socket, &message, flags))) {
         .SUCCESS => return .sent,
         .INTR => {},
-        // ETOOMANYREFS: as many descriptors are on their way as a process may have.
+        // ETOOMANYREFS: the descriptors on their way have reached the process's limit.
         .AGAIN, .NOBUFS, .NOMEM, .TOOMANYREFS => return .blocked,
         else => return .ended,
     };
 }
 
-/// The result of a receive: a message, or why there is none.
+/// The result of `receive`.
 pub const Received = union(enum) {
     message: struct { len: usize, fd_count: usize },
     nothing,
-    /// This process has no room for the descriptors of a message, which are lost with the message.
+    /// This process has no room for the message's descriptors. They are lost, and the message with them.
     lacking,
-    /// The other end is closed, or does not keep to the rules.
+    /// The other end is closed, or breaks the rules.
     ended,
 };
 
-/// Takes the next message. Its descriptors are the caller's, closed on exec and in forks. One that is longer
-/// than `bytes`, or brings more descriptors than `fds` has room for, ends everything.
+/// Receives the next message. The caller owns its descriptors, which are closed on exec and in forks. `ended`
+/// is the answer to a message that is longer than `bytes`, or has more descriptors than `fds` has room for.
 pub fn receive(socket: sys.Fd, bytes: []u8, fds: []sys.Fd) Received {
     if (!is_linux) return .ended;
     var control: Control = undefined;
@@ -256,7 +258,7 @@ pub fn receive(socket: sys.Fd, bytes: []u8, fds: []sys.Fd) Received {
     const cut = message.flags & (linux.MSG.TRUNC | linux.MSG.CTRUNC) != 0;
     if (len == 0 or cut or count > fds.len) {
         for (control.fds[0..count]) |fd| sys.close(fd);
-        // The kernel gives as many as there is room for: in `control`, and among this process's descriptors.
+        // The kernel passes only descriptors for which `control` and this process's table have room.
         const lacks = message.flags & linux.MSG.CTRUNC != 0 and count < descriptors_max;
         return if (lacks) .lacking else .ended;
     }
@@ -270,29 +272,29 @@ fn countOf(message: *const linux.msghdr, control: *const Control) usize {
     return @min(descriptors_max, (control.head.len - @sizeOf(linux.cmsghdr)) / @sizeOf(sys.Fd));
 }
 
-/// By what a process hears of another one, and wakes itself: the waker that the other one raises, a counter
-/// of its own, the socket between them, which tells of the other's end, and perhaps a loop. One descriptor
-/// for all of them.
+/// One descriptor for all events that wake a process which works with another one: the waker that the other
+/// process raises, a counter of this process, the socket between both, which shows the other's end, and
+/// perhaps a host's loop.
 pub const Wakeup = struct {
     all: sys.Fd,
     waker: sys.Fd,
     event: sys.Fd,
-    /// The loop that is watched, too; -1: none.
+    /// The descriptor of a loop that is watched, too; -1: none.
     loop: sys.Fd = -1,
-    /// Signs of the waker since it was last lowered, and how many there may be. Each sign is an edge, so that
-    /// it need not be read before the next one.
+    /// Signs of the waker since it was last lowered; `unread_max` is the largest number. Each sign is an
+    /// edge, so it need not be read before the next one.
     unread: u8 = 0,
     unread_max: u8,
-    /// `wait` has taken the signs that there were, and `clear` was not called since.
+    /// `wait` has taken the present signs, and `clear` was not called since.
     is_taken: bool = false,
-    /// The socket's other end is closed.
+    /// The other end of the socket is closed.
     has_ended: bool = false,
 
-    /// The subject of a report.
+    /// The event of a report.
     const Source = enum(u64) { waker, event, socket, loop };
     const sources = 4;
 
-    /// `waker`, of `wakers`, and `socket` stay the caller's.
+    /// `waker` is an end of `wakers`. The caller still owns both descriptors.
     pub fn init(waker: sys.Fd, socket: sys.Fd) Error!Wakeup {
         if (!is_linux) return error.Unsupported;
         const all = try watch.epollCreate();
@@ -307,8 +309,8 @@ pub const Wakeup = struct {
         return .{ .all = all, .waker = waker, .event = event, .unread_max = signsOf(waker) };
     }
 
-    /// The signs for which a waker has room: several times fewer than the bytes that the kernel lets wait, as
-    /// there may be several bytes to a sign.
+    /// The signs for which a waker has room: several times fewer than the bytes that the kernel buffers,
+    /// because a sign may cost several bytes.
     fn signsOf(waker: sys.Fd) u8 {
         var room: c_int = 0;
         var len: linux.socklen_t = @sizeOf(c_int);
@@ -322,8 +324,8 @@ pub const Wakeup = struct {
         sys.close(wakeup.all);
     }
 
-    /// From now on a loop's descriptor makes the wakeup readable, too; -1: none does. Called before the old
-    /// one is closed.
+    /// Watches a loop's descriptor, too, in place of an earlier one; -1: watches none. Must be called before
+    /// the earlier descriptor is closed.
     pub fn watchLoop(wakeup: *Wakeup, loop: sys.Fd) Error!void {
         if (!is_linux) return error.Unsupported;
         if (wakeup.loop >= 0) watch.epollDelete(wakeup.all, wakeup.loop) catch {};
@@ -333,39 +335,38 @@ pub const Wakeup = struct {
         wakeup.loop = loop;
     }
 
-    /// The other process is gone: its ends of the waker and of `socket` make this readable no longer.
+    /// Ends the watches of the waker and of `socket`, because the other process is gone.
     pub fn forget(wakeup: *Wakeup, socket: sys.Fd) void {
         if (!is_linux) return;
         for ([_]sys.Fd{ wakeup.waker, socket }) |one| watch.epollDelete(wakeup.all, one) catch {};
         wakeup.has_ended = false;
     }
 
-    /// Makes the wakeup readable, from any thread of this process.
+    /// Makes the wakeup readable. May be called by any thread of this process.
     pub fn raise(wakeup: *const Wakeup) void {
         if (is_linux) watch.eventRaise(wakeup.event);
     }
 
-    /// Makes the wakeup unreadable after the signs that came before the end of the last `wait`, or before
-    /// this call if there was none.
+    /// Clears the signs that the last `wait` has taken or, if there was none since the last `clear`, the
+    /// present signs.
     pub fn clear(wakeup: *Wakeup) void {
         if (!wakeup.is_taken) _ = wakeup.take(0, null);
         wakeup.is_taken = false;
     }
 
-    /// The descriptor to watch for reading.
+    /// The descriptor that a loop watches for reading.
     pub fn fd(wakeup: *const Wakeup) sys.Fd {
         return wakeup.all;
     }
 
-    /// Waits until the wakeup is readable, at most `timeout_ms` (-1: without bound), while these signals are
-    /// blocked (null: as they are). True: the loop has something to do, or a signal has come.
+    /// Waits until the wakeup is readable, at most `timeout_ms` (-1: for ever). During the wait these signals
+    /// are blocked (null: the thread's own mask is used). True: the loop is readable, or a signal has come.
     pub fn wait(wakeup: *Wakeup, timeout_ms: i32, blocked: ?*const u64) bool {
         wakeup.is_taken = true;
         return wakeup.take(timeout_ms, blocked);
     }
 
-    /// Waits for a sign of the other process, and not for the loop, whose turn comes later. True: a signal
-    /// has come.
+    /// Waits for the other process only, because the loop has its turn later. True: a signal has come.
     pub fn waitWithoutLoop(wakeup: *Wakeup, timeout_ms: i32) bool {
         wakeup.listenToLoop(0);
         defer wakeup.listenToLoop(watch.Ready.in);
@@ -400,23 +401,22 @@ pub const Wakeup = struct {
     }
 };
 
-/// A bell that another process rings and this one watches (`watchBell` of the io): no process reads it, and
-/// only the other one writes to it. So a process that fills the counter, or makes it wait, holds nobody but
-/// itself.
+/// Creates a bell, which another process rings and this one watches (`watchBell` of the io). Only the other
+/// process writes to it, and no process reads it, so a process that fills the counter or makes writes block
+/// delays only itself.
 pub fn bell() Error!sys.Fd {
     if (!is_linux) return error.Unsupported;
     return watch.eventFd();
 }
 
-/// Rings a bell. Safe from any thread and from a signal handler.
+/// Rings a bell. May be called by any thread and by signal handlers.
 pub fn ring(fd: sys.Fd) void {
     if (is_linux) watch.eventRaise(fd);
 }
 
-/// Two sockets: one process raises its end as a waker, and the other one hears that at its own (`Wakeup`);
-/// closed on exec and in forks. The other process cannot make this one wait in a wake: whether a descriptor
-/// waits is known to all who share it, as a counter's is, and each may change it; so every call here says
-/// that it must not.
+/// Creates the two ends of a waker: one process raises its end, and the other one notices that at its own
+/// (`Wakeup`). They are closed on exec and in forks. The mode of a descriptor is shared with the other
+/// process, which could change it, so all calls here say that they must not block.
 pub fn wakers() Error![2]sys.Fd {
     if (!is_linux) return error.Unsupported;
     var both: [2]sys.Fd = undefined;
@@ -426,15 +426,15 @@ pub fn wakers() Error![2]sys.Fd {
     return both;
 }
 
-/// Makes the other end of a waker readable. Without room for one more byte it is that already. Safe from any
-/// thread and from a signal handler.
+/// Makes the other end of a waker readable. Without room for a byte it is readable already. May be called by
+/// any thread and by signal handlers.
 pub fn raise(waker: sys.Fd) void {
     if (!is_linux) return;
     const flags = linux.MSG.NOSIGNAL | linux.MSG.DONTWAIT;
     while (linux.errno(linux.sendto(waker, "w", 1, flags, null, 0)) == .INTR) {}
 }
 
-/// Makes room for further signs of a waker.
+/// Reads the signs of a waker, which makes room for further ones.
 fn lowerWaker(waker: sys.Fd) void {
     var bytes: [1024]u8 = undefined;
     while (true) {
@@ -443,8 +443,8 @@ fn lowerWaker(waker: sys.Fd) void {
     }
 }
 
-/// The process that has made the socket at the other end, as a descriptor: it stays that of this process,
-/// and the number of a process does not. Null: it is this one or its parent, or it cannot be known.
+/// A descriptor of the process that made the socket at the other end. Unlike a process id, it never means
+/// another process. Null: it is this process or its parent, or it is unknown.
 pub fn processBehind(socket: sys.Fd) ?sys.Fd {
     if (!is_linux) return null;
     var peer: extern struct { pid: linux.pid_t, uid: linux.uid_t, gid: linux.gid_t } = undefined;
@@ -455,7 +455,7 @@ pub fn processBehind(socket: sys.Fd) ?sys.Fd {
     return descriptor(linux.pidfd_open(peer.pid, 0)) catch null;
 }
 
-/// Kills a process, if it has not ended: true then.
+/// Kills a process. False: the process had ended, or could not be killed.
 pub fn kill(process: sys.Fd) bool {
     if (!is_linux) return false;
     var wanted: [1]linux.pollfd = .{.{ .fd = process, .events = linux.POLL.IN, .revents = 0 }};
@@ -464,20 +464,20 @@ pub fn kill(process: sys.Fd) bool {
     return linux.errno(linux.pidfd_send_signal(process, .KILL, null, 0)) == .SUCCESS;
 }
 
-/// Whether the other end of a socket is closed, whatever has come before that.
+/// Whether the other end of a socket is closed, also if messages wait to be read.
 pub fn hasEnded(socket: sys.Fd) bool {
     if (!is_linux) return true;
     var wanted: [1]linux.pollfd = .{.{ .fd = socket, .events = peer_shut, .revents = 0 }};
     return linux.errno(linux.poll(&wanted, 1, 0)) == .SUCCESS and wanted[0].revents != 0;
 }
 
-/// POLLRDHUP.
+/// The value of POLLRDHUP.
 const peer_shut = 0x2000;
 
-/// Waits until a message has come or the other end is closed, at most `timeout_ms` (-1: without bound).
+/// Waits until a message has come or the other end is closed, at most `timeout_ms` (-1: for ever).
 pub const waitReadable = sys.waitReadable;
 
-/// Waits until the socket has room for a message, at most `timeout_ms`.
+/// Waits until the socket has room for a message, at most `timeout_ms` (-1: for ever).
 pub fn waitWritable(socket: sys.Fd, timeout_ms: i32) void {
     @import("sys/log.zig").waitWritable(socket, timeout_ms);
 }
@@ -510,7 +510,7 @@ test "both sides see the same shared memory, and neither can make it shorter" {
     try testing.expectError(error.Malformed, Memory.open(fd, here.bytes.len - 1));
 }
 
-/// A process with a wakeup, and the ends of the other process.
+/// A process with a wakeup, and the other process's ends.
 const Bench = struct {
     wakeup: Wakeup,
     wakers: [2]sys.Fd,
@@ -538,7 +538,7 @@ test "a waker that is full, or was made to wait by the other side, holds nobody"
     if (!is_linux) return error.SkipZigTest;
     var bench: Bench = try .init();
     defer bench.deinit();
-    // Make both ends block, as the other side can do with flags that both share.
+    // The other process can make both ends block, because the flags are shared.
     for (bench.wakers) |fd| try testing.expectEqual(0, linux.fcntl(fd, linux.F.SETFL, 0));
     for (0..100_000) |_| raise(bench.wakers[0]);
     for (0..bench.wakeup.unread_max) |_| {
@@ -579,7 +579,7 @@ test "a wakeup is readable from each sign to the next clear, however many signs 
         bench.wakeup.raise();
         try testing.expect(!bench.wakeup.wait(-1, null));
         try bench.expectReadable(false);
-        // A wait takes the signs, so that the clear behind it leaves the next one.
+        // A wait takes the present signs, so that the following clear leaves later ones.
         raise(bench.wakers[0]);
         bench.wakeup.clear();
         try bench.expectReadable(true);
@@ -636,7 +636,7 @@ test "descriptors go from one end to the other, and an end that is closed is not
     try testing.expectEqual(2, first.fd_count);
     for (fds) |fd| sys.close(fd);
     try testing.expectEqual(0, receive(other, &bytes, &fds).message.fd_count);
-    // The message carries more descriptors than the reader asked for.
+    // The message has more descriptors than the reader has room for.
     try testing.expectEqual(.sent, send(one, "three", &.{ one, one, one }));
     try testing.expectEqual(.ended, receive(other, &bytes, &fds));
     sys.close(one);

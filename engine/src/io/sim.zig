@@ -1,12 +1,9 @@
-//! Job: the io contract (see io.zig) on a fake network inside this process, for tests: slow, fragmented,
-//! unfair, and the same again from the same seed. The kernel's part is played by `Link`s, the other ends by
-//! `Peer`s that the test holds.
-//! Does not know: the kernel (except for the files that `sendFile` reads), the real time, what the bytes
-//! mean.
+//! The io contract (see io.zig) on a simulated network in this process, for tests: slow, fragmented, unfair,
+//! and the same again with the same seed. `Link`s play the kernel, and tests hold the other ends (`Peer`).
+//! Does not know: the kernel (except for files of `sendFile`), real time, and the meaning of bytes.
 //!
-//! Everything random comes from one generator seeded with `Options.seed` and is drawn by calls of the
-//! io's owner, in order: equal calls give equal histories. Time stands still except for `advance`;
-//! `wait` never sleeps.
+//! All random numbers come from one generator with the seed `Options.seed`, in the order of the owner's
+//! calls, so equal calls give equal histories. Time moves only with `advance`, and `wait` never sleeps.
 
 const std = @import("std");
 const io = @import("io.zig");
@@ -14,11 +11,11 @@ const polling = @import("polling.zig");
 const sys = @import("sys.zig");
 const Link = @import("sim/link.zig").Link;
 const Pipe = @import("sim/link.zig").Pipe;
-/// Makes the TLS records of the simulated kernel.
+/// Makes the simulated kernel's TLS records.
 pub const Sealer = @import("sim/sealer.zig").Sealer;
 const assert = std.debug.assert;
 
-/// The other end of a connection, in the hands of a test.
+/// The other end of a connection, for tests.
 pub const Peer = @import("sim/peer.zig").Peer;
 
 const Address = io.Address;
@@ -28,7 +25,7 @@ const Slice = io.Slice;
 const Socket = io.Socket;
 const Token = io.Token;
 
-/// A seeded fake network.
+/// A simulated network with a seed.
 pub const Sim = struct {
     gpa: std.mem.Allocator,
     options: Options,
@@ -37,79 +34,79 @@ pub const Sim = struct {
     alarm_ms: ?u64 = null,
     buffer: []u8,
     listeners: std.ArrayList(Listener) = .empty,
-    /// Every connection there ever was, so that a `Peer` stays valid. Indexed by `Peer.index`.
+    /// All connections that ever existed, by `Peer.index`, so that a `Peer` stays valid.
     links: std.ArrayList(Link) = .empty,
-    /// Indexed by `Socket`. The lowest free one is used first, as a kernel does: reuse is as
-    /// early as possible.
+    /// Slots by `Socket`. The lowest free one is used first, as by a kernel, so that numbers are used again
+    /// early.
     slots: std.ArrayList(Slot) = .empty,
-    /// The items that `next` will look at in this round.
+    /// The items that `next` goes through in this round.
     agenda: std.ArrayList(Item) = .empty,
     agenda_next: usize = 0,
-    /// Descriptors have run out: accepting fails. See `exhaust`.
+    /// Descriptors have run out, so accepting fails. See `exhaust`.
     exhausted: bool = false,
     wake_requested: std.atomic.Value(bool) = .init(false),
     woken_due: bool = false,
-    /// Plays the time that a wait takes; null: no time passes.
+    /// The functions that play a wait; null: no time passes in a wait.
     waiter: ?*const Waiter = null,
-    /// Descriptors of the system that are watched beside the network, in tests that have some; null: none
-    /// can be.
+    /// Descriptors of the system that are watched beside the network, in some tests; null: none can be
+    /// watched.
     foreign: ?std.ArrayList(sys.Fd) = null,
 
-    /// For simulations that play threads, too: called before each wait, which it ends by returning,
-    /// and with each `wake`.
+    /// For simulations that play threads: `wait` is called before each wait of the io and ends it by
+    /// returning, `wake` with each `wake`.
     pub const Waiter = struct {
         wait: *const fn (*Sim, timeout_ms: i32) void,
         wake: *const fn (*Sim) void,
     };
 
-    /// Limits, of the same names as in `io.Options`, and the character of the network. `…_permille`:
-    /// chances out of 1000.
+    /// Limits, with the names of `io.Options`, and the properties of the network. `…_permille` is a chance
+    /// out of 1000.
     pub const Options = struct {
         receive_buffer_bytes: u32 = 64 * 1024,
         events_per_wait: u16 = 256,
         accepts_per_wait: u16 = 64,
         send_file_bytes_max: u32 = 1024 * 1024,
 
-        /// The number from which a history is replayed.
+        /// The seed of a history.
         seed: u64 = 0,
-        /// The most bytes that may be on their way in each direction; further bytes find no room.
+        /// Bytes that may be on their way in each direction; further bytes find no room.
         window_bytes: u32 = 64 * 1024,
-        /// How much of the window has to be free before a blocked sender hears of it, out of 1000. Linux
-        /// waits for a third.
+        /// The part of the window that must be free before a blocked sender is told, out of 1000. Linux waits
+        /// for a third.
         room_permille: u16 = 0,
-        /// A receive finds only a random part of the bytes that have come.
+        /// A receive gets only a random part of the bytes.
         short_read_permille: u16 = 300,
-        /// An event that is due is not reported in this round.
+        /// An event is not reported in this round.
         late_permille: u16 = 200,
         /// A send is blocked although there is room.
         block_permille: u16 = 100,
-        /// A send takes only a random part of the bytes that would fit.
+        /// A send takes only a random part of the bytes that fit.
         partial_send_permille: u16 = 200,
         /// A piece of a long file is not in memory.
         slow_file_permille: u16 = 0,
-        /// An open connection is reset, per connection and round.
+        /// An open connection is reset, for each connection and round.
         reset_permille: u16 = 0,
-        /// The kernel seals what TLS connections send, where their cipher is AES-128-GCM.
+        /// The kernel seals output of TLS connections whose cipher is AES-128-GCM.
         seals: bool = false,
-        /// Accepting fails, per attempt, as if descriptors had run out.
+        /// Accepting fails, for each attempt, as if descriptors had run out.
         accept_failure_permille: u16 = 0,
-        /// The first value of the monotonic clock, in ms.
+        /// The first value of the monotonic clock, in milliseconds.
         start_ms: u64 = 1_000_000,
-        /// The wall clock when the monotonic clock begins, in seconds since 1970.
+        /// The wall clock at that time, in seconds since 1970.
         start_wall_seconds: u64 = 1_700_000_000,
     };
 
-    /// Simulations have no other threads: all work is done in the calls of their owner.
+    /// Simulations have no other threads, so all work is done in calls of the owner.
     pub const is_simulated = true;
 
-    /// A network without connections. Copying the result before the first `Peer` exists is fine, later not.
+    /// A network without connections. It may be copied only before the first `Peer` exists.
     pub fn init(gpa: std.mem.Allocator, options: Options) error{OutOfMemory}!Sim {
         assert(options.receive_buffer_bytes > 0);
         assert(options.events_per_wait > 0);
         assert(options.accepts_per_wait > 0);
         assert(options.send_file_bytes_max > 0);
         assert(options.window_bytes > 0);
-        // At 1000 nothing would ever happen.
+        // A chance of 1000 would keep everything from happening.
         assert(options.late_permille < 1000 and options.block_permille < 1000 and
             options.accept_failure_permille < 1000);
         return .{
@@ -121,7 +118,7 @@ pub const Sim = struct {
         };
     }
 
-    /// Frees the network, and what is still connected.
+    /// Frees the network with all connections.
     pub fn deinit(self: *Sim) void {
         for (self.links.items) |*link| link.deinit(self.gpa);
         for (self.listeners.items) |*listener| listener.backlog.deinit(self.gpa);
@@ -134,16 +131,16 @@ pub const Sim = struct {
         self.* = undefined;
     }
 
-    // ---- The test's side
+    // ---- Functions for tests
 
-    /// Begins a connection to a listener, also to a paused one.
+    /// Connects to a listener, which may be paused.
     pub fn connect(self: *Sim, listener: u32) error{ OutOfMemory, Refused }!Peer {
         if (self.listeners.items[listener].state == .closed) return error.Refused;
         const index: u32 = @intCast(self.links.items.len);
         const near = &self.listeners.items[listener];
         try near.backlog.ensureUnusedCapacity(self.gpa, 1);
         try self.links.ensureUnusedCapacity(self.gpa, 1);
-        // `next` cannot fail, so room for the socket has to exist before.
+        // `next` cannot fail, so room for the socket must exist before.
         try self.slots.ensureTotalCapacity(self.gpa, index + 1);
         self.links.appendAssumeCapacity(.{ .address = peerAddress(&near.address, index) });
         near.backlog.appendAssumeCapacity(index);
@@ -169,19 +166,19 @@ pub const Sim = struct {
         self.now_ms += ms;
     }
 
-    /// Lets sends that are under way make progress, as a round does.
+    /// Lets blocked sends go on, as a round does.
     pub fn elapse(self: *Sim) void {
         for (self.slots.items) |*slot| if (slot.stall == .rounds) {
             slot.stall.rounds -|= 1;
         };
     }
 
-    /// From now on descriptors have run out, or are there again.
+    /// Sets whether descriptors have run out.
     pub fn exhaust(self: *Sim, exhausted: bool) void {
         self.exhausted = exhausted;
     }
 
-    /// Whether a real io's `fd()` would be readable: `wait(0)` has something to deliver, now or after a
+    /// Whether the `fd()` of a real io would be readable, because `wait(0)` has an event, now or after a
     /// delay.
     pub fn readable(self: *const Sim) bool {
         if (self.wake_requested.load(.acquire)) return true;
@@ -195,11 +192,10 @@ pub const Sim = struct {
 
     // ---- Listeners
 
-    /// Why an address cannot be listened at.
+    /// Reasons why the io cannot listen at an address.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
 
-    /// Listens; port 0 becomes a port of its own. Fails only if the same address is listened at
-    /// already, and not shared.
+    /// Listens; port 0 becomes a free port. Fails only if the address is used already and not shared.
     pub fn listen(self: *Sim, address: Address, options: io.ListenOptions) ListenError!u32 {
         const id: u32 = @intCast(self.listeners.items.len);
         var place = address;
@@ -221,7 +217,7 @@ pub const Sim = struct {
         return id;
     }
 
-    /// Descriptors are the kernel's.
+    /// The simulation has no descriptors, so this fails.
     pub fn adoptListener(_: *Sim, _: sys.Fd) ListenError!u32 {
         return error.AddressUnavailable;
     }
@@ -262,8 +258,8 @@ pub const Sim = struct {
         slot.token = token;
     }
 
-    /// Closes a socket, added or not. With unread bytes the peer sees a reset and may lose what it has
-    /// not read; as in life.
+    /// Closes a socket, added or not. With unread bytes the peer sees a reset, and may lose unread bytes, as
+    /// with a real kernel.
     pub fn close(self: *Sim, socket: Socket) void {
         const slot = self.slotOf(socket);
         const link = &self.links.items[slot.link];
@@ -276,7 +272,7 @@ pub const Sim = struct {
         slot.* = .{ .phase = .vacant };
     }
 
-    /// Closes with a reset: what the peer has not read yet may be lost.
+    /// Closes a socket with a reset, so that the peer may lose unread bytes.
     pub fn reset(self: *Sim, socket: Socket) void {
         const link = &self.links.items[self.slotOf(socket).link];
         link.ours = .reset;
@@ -284,28 +280,28 @@ pub const Sim = struct {
         self.close(socket);
     }
 
-    /// A simulated peer never vanishes without a word: nothing to find out.
+    /// Does nothing, because a simulated peer never vanishes silently.
     pub fn probe(_: *Sim, _: Socket) void {}
 
-    /// The end of a simulated peer is seen with the next event only.
+    /// The end of a simulated peer is seen only by its event.
     pub fn hasPeerShut(_: *Sim, _: Socket) bool {
         return false;
     }
 
-    /// A simulated network has no bytes that are not sent yet.
+    /// Does nothing, because a simulated network has no unsent bytes.
     pub fn limitUnsent(_: *Sim, _: Socket, _: u31) void {}
 
-    /// Bytes of sends that the peer has not read yet.
+    /// Bytes that were sent and that the peer has not read.
     pub fn held(self: *Sim, socket: Socket) u64 {
         return self.links.items[self.addedSlot(socket).link].to_peer.unread().len;
     }
 
-    /// The listeners of a simulated network have no wildcard addresses.
+    /// Always null, because listeners of a simulated network have no wildcard addresses.
     pub fn localAddress(_: *Sim, _: Socket) ?Address {
         return null;
     }
 
-    /// Reads nothing more from a socket until `resumeReading`.
+    /// Stops reading a socket until `resumeReading`.
     pub fn pause(self: *Sim, socket: Socket) void {
         self.addedSlot(socket).paused = true;
     }
@@ -315,21 +311,20 @@ pub const Sim = struct {
         self.addedSlot(socket).paused = false;
     }
 
-    /// Announces the next bytes of this socket by `arrived`, once, so that the owner may take them by
-    /// `receiveTo`.
+    /// Announces the next bytes of a socket by `arrived`, once, so that the owner may receive them itself.
     pub fn askFirst(self: *Sim, socket: Socket) void {
         self.addedSlot(socket).asks_first = true;
     }
 
-    /// To be called after `arrived`, before the next call of `next`: receives the bytes that have come, as
-    /// far as the buffer has room, or fewer. The rest comes in the next round.
+    /// Receives bytes into `space`, or some of those that fit. Must be called after `arrived`, before the
+    /// next call of `next`. The rest comes in the next round.
     pub fn receiveTo(self: *Sim, socket: Socket, space: []u8) ?[]u8 {
         const slot = self.addedSlot(socket);
         assert(slot.phase == .open and !slot.paused);
         return self.receive(&self.links.items[slot.link], space);
     }
 
-    /// Receives no bytes of this socket before the next round, which announces them again.
+    /// Leaves the bytes of a socket for the next round, which announces them again.
     pub fn postpone(self: *Sim, socket: Socket) void {
         self.askFirst(socket);
     }
@@ -343,7 +338,7 @@ pub const Sim = struct {
         return space[0..count];
     }
 
-    /// Sends as many bytes as the window has room for, or fewer where the random generator says so.
+    /// Sends as many bytes as the window has room for, or fewer at random.
     pub fn send(self: *Sim, socket: Socket, slices: []const Slice, more: bool) SendResult {
         _ = more; // `more` changes packets, not bytes
         assert(slices.len <= io.slices_max);
@@ -372,8 +367,8 @@ pub const Sim = struct {
         return .{ .sent = take };
     }
 
-    /// Sends the first `take` bytes of the slices in TLS records. Records may be longer than the room in the
-    /// window that was found for `take`.
+    /// Sends the first `take` bytes of the slices in TLS records, which may be longer than the window's room
+    /// for `take`.
     fn sendSealed(self: *Sim, slot: *Slot, slices: []const Slice, take: usize) SendResult {
         const wire = &self.links.items[slot.link].to_peer.list;
         var left = take;
@@ -396,7 +391,7 @@ pub const Sim = struct {
         return self.options.seals;
     }
 
-    /// Bytes that are sent from now on go in TLS records with these keys. False: nothing has changed.
+    /// Lets the kernel make TLS records of all bytes that are sent from now on. False: nothing has changed.
     pub fn sealInKernel(self: *Sim, socket: Socket, keys: []const u8) bool {
         const slot = self.addedSlot(socket);
         if (!self.options.seals or slot.phase != .open or self.chance(100)) return false;
@@ -404,7 +399,7 @@ pub const Sim = struct {
         return true;
     }
 
-    /// After `sealInKernel`: sends a record of this kind as a whole or, if `blocked`, not at all.
+    /// Sends a record of this kind after `sealInKernel`, as a whole or, with `blocked`, not at all.
     pub fn sendRecord(self: *Sim, socket: Socket, kind: u8, bytes: []const u8) SendResult {
         const slot = self.addedSlot(socket);
         if (self.refusal(slot)) |errno| return .{ .failed = errno };
@@ -422,7 +417,7 @@ pub const Sim = struct {
         return .{ .sent = bytes.len };
     }
 
-    /// Sends a part of a real file, read at once.
+    /// Sends a part of a real file.
     pub fn sendFile(self: *Sim, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
         const slot = self.addedSlot(socket);
         if (self.refusal(slot)) |errno| return .{ .failed = errno };
@@ -462,7 +457,7 @@ pub const Sim = struct {
             self.sendSealed(slot, &.{io.slice(plain.unread())}, filled);
     }
 
-    /// Ends our sending side.
+    /// Ends the sending side.
     pub fn shutdownSend(self: *Sim, socket: Socket) void {
         const slot = self.addedSlot(socket);
         assert(slot.sealer == null); // see Epoll.sealInKernel
@@ -471,20 +466,20 @@ pub const Sim = struct {
         slot.stall = .none;
     }
 
-    /// Whether the next piece of a file is said not to be in memory.
+    /// Whether the next piece of a file counts as not in memory.
     pub fn isFileSlow(self: *Sim) bool {
         return self.options.slow_file_permille > 0 and self.chance(self.options.slow_file_permille);
     }
 
-    // ---- Waking and clocks
+    // ---- Wakes and clocks
 
-    /// Lets `next` deliver `woken`. From any thread.
+    /// Lets `next` return `woken`. May be called by any thread.
     pub fn wake(self: *Sim) void {
         if (self.waiter) |waiter| waiter.wake(self);
         self.wake_requested.store(true, .release);
     }
 
-    /// The simulation has no descriptors to watch.
+    /// Fails, because the simulation has no descriptors to watch.
     pub fn watchBell(_: *Sim, _: i32) error{Unsupported}!void {
         return error.Unsupported;
     }
@@ -505,7 +500,7 @@ pub const Sim = struct {
 
     pub fn unwatchLoop(_: *Sim, _: i32) void {}
 
-    /// As long as a watched descriptor is readable.
+    /// Whether a watched descriptor is readable.
     pub fn takeForeign(self: *Sim) bool {
         return self.hasForeign();
     }
@@ -519,7 +514,7 @@ pub const Sim = struct {
         } else false;
     }
 
-    /// The simulation has no descriptor to watch; see `readable`.
+    /// The simulation has no descriptor; tests call `readable` instead.
     pub fn fd(_: *Sim) i32 {
         return -1;
     }
@@ -529,25 +524,25 @@ pub const Sim = struct {
         self.alarm_ms = at_ms;
     }
 
-    /// Milliseconds of the fake clock.
+    /// Milliseconds of the simulated clock.
     pub fn now(self: *const Sim) u64 {
         return self.now_ms;
     }
 
-    /// The fake clock in microseconds.
+    /// Microseconds of the simulated clock.
     pub fn micros(self: *const Sim) u64 {
         return self.now_ms * std.time.us_per_ms;
     }
 
-    /// Seconds since 1970 by the fake clock.
+    /// Seconds since 1970 by the simulated clock.
     pub fn wallSeconds(self: *const Sim) u64 {
         return self.options.start_wall_seconds + (self.now_ms - self.options.start_ms) / std.time.ms_per_s;
     }
 
     // ---- Rounds
 
-    /// Begins a round. Never sleeps, whatever `timeout_ms` says: whoever could end the wait is the
-    /// caller, or the `waiter`.
+    /// Begins a round. It never sleeps, whatever `timeout_ms` is, because only the caller or the `waiter`
+    /// could end the wait.
     pub fn wait(self: *Sim, timeout_ms: i32) io.WaitError!usize {
         if (self.waiter) |waiter| waiter.wait(self, timeout_ms);
         if (self.alarm_ms) |at| if (at <= self.now_ms) {
@@ -558,8 +553,8 @@ pub const Sim = struct {
         return self.agenda.items.len + @intFromBool(self.woken_due);
     }
 
-    /// Lets the network do its worst, and decides what `next` looks at, in which order. What does not fit
-    /// comes next time: the agenda only names places, the state is in the links.
+    /// Breaks connections at random, and chooses the items that `next` goes through and their order. Items
+    /// beyond the limit come in a later round: the agenda has only indices, and the state is in the links.
     fn plan(self: *Sim) error{OutOfMemory}!void {
         self.agenda.clearRetainingCapacity();
         self.agenda_next = 0;
@@ -579,7 +574,7 @@ pub const Sim = struct {
         self.agenda.shrinkRetainingCapacity(@min(self.agenda.items.len, self.options.events_per_wait));
     }
 
-    /// The next event of this round, or null at its end.
+    /// The next event of this round; null: the round is over.
     pub fn next(self: *Sim) ?Event {
         if (self.woken_due) {
             self.woken_due = false;
@@ -618,7 +613,7 @@ pub const Sim = struct {
         } };
     }
 
-    /// True if `visit` would find an event.
+    /// Whether `visit` would find an event.
     fn isDue(self: *const Sim, slot: *const Slot) bool {
         switch (slot.phase) {
             .vacant, .accepted, .dead => return false,
@@ -666,7 +661,7 @@ pub const Sim = struct {
         };
     }
 
-    /// How many of `total` bytes a send takes now. If not all, a `sent` event will follow.
+    /// The number of bytes, of `total`, that a send takes now. If it takes fewer, a `sent` event follows.
     fn admit(self: *Sim, slot: *Slot, total: usize) usize {
         assert(total > 0);
         const room = self.options.window_bytes -| self.links.items[slot.link].to_peer.unread().len;
@@ -677,7 +672,7 @@ pub const Sim = struct {
         return take;
     }
 
-    /// Why a send cannot work, or null.
+    /// The errno because of which a send fails; null: it may go on.
     fn refusal(self: *Sim, slot: *Slot) ?u16 {
         const link = &self.links.items[slot.link];
         switch (slot.phase) {
@@ -691,7 +686,7 @@ pub const Sim = struct {
         return null;
     }
 
-    /// Resets a connection. What is on its way may get lost.
+    /// Resets a connection. Bytes on their way may be lost.
     pub fn breakLink(self: *Sim, link: *Link) void {
         link.peers = .reset;
         if (link.ours == .open) link.ours = .reset;
@@ -716,7 +711,7 @@ pub const Sim = struct {
     }
 
     fn between(self: *Sim, low: usize, high: usize) usize {
-        // The random number has a fixed width, so that a seed means the same on every machine.
+        // The random number has a fixed width, so that a seed gives the same history on every machine.
         return @intCast(self.random.random().intRangeAtMost(u64, low, high));
     }
 };
@@ -724,8 +719,7 @@ pub const Sim = struct {
 const Item = union(enum) {
     /// Accept a connection of this listener.
     listener: u32,
-    /// Look at this slot. If it has a new owner meanwhile, that one's state decides: a plan
-    /// carries nothing over.
+    /// Visit this slot. If it has a new owner by then, the state of that one counts.
     slot: u32,
 };
 
@@ -736,7 +730,7 @@ const Listener = struct {
     backlog: std.ArrayList(u32) = .empty,
 };
 
-/// Our side of a connection: what the kernel would keep for a descriptor.
+/// The server's side of a connection, as a kernel has it for a descriptor.
 const Slot = struct {
     phase: Phase,
     token: Token = 0,
@@ -749,7 +743,7 @@ const Slot = struct {
 
     const Phase = union(enum) { vacant, accepted, open, eof, dying: u16, dead };
 
-    /// A send was cut short; the `sent` event is this many rounds away, and room is needed too.
+    /// A send was cut short. The `sent` event comes after this number of rounds, when there is room.
     const Stall = union(enum) { none, rounds: u8 };
 
     fn fail(self: *Slot, code: sys.E) u16 {
