@@ -1,5 +1,5 @@
 //! Small files that were served lately, with their contents and headers. The caller looks at the file as
-//! well; an entry counts only for exactly that file in that state. Bounded: one entry per slot of a fixed
+//! well; an entry counts only while the file is in the same state. Bounded: one entry per slot of a fixed
 //! table, each of at most `entry_bytes_max`. Does not know: how files are found.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -21,22 +21,22 @@ pub const Entry = struct {
     name_len: u32,
     /// Key, name, NUL, contents.
     memory: []u8,
-    /// Headers of a whole answer, in wire form, and how many; empty before the first one.
+    /// Headers of a whole answer, in wire form, and their number; empty before the first answer.
     lines: []const u8 = "",
     line_count: u16 = 0,
-    /// Clients that accept codings may get another file.
+    /// Whether clients that accept content codings may get another file.
     varies: bool = false,
 
     fn key(entry: *const Entry) []const u8 {
         return entry.memory[0..entry.key_len];
     }
 
-    /// The file, below the folder.
+    /// The file's name below the folder.
     pub fn name(entry: *const Entry) [*:0]const u8 {
         return entry.memory[entry.key_len..][0..entry.name_len :0];
     }
 
-    /// The content. Whoever has created the entry fills it.
+    /// The content, which the caller of `create` fills.
     pub fn bytes(entry: *const Entry) []u8 {
         return entry.memory[entry.key_len + entry.name_len + 1 ..];
     }
@@ -67,7 +67,7 @@ pub const Cache = struct {
         cache.* = undefined;
     }
 
-    /// The entry of a key, of whatever state, held for the caller until its `release`; null if there is none.
+    /// The entry of a key, whatever the file's state, held for the caller until its `release`; null: none.
     pub fn get(cache: *Cache, key: []const u8) ?*Entry {
         const slot = cache.slotOf(key);
         cache.lock();

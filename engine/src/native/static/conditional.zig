@@ -1,5 +1,5 @@
-//! Conditional requests (RFC 9110 section 13): is the answer the file, a 304 or a 412, and does a Range field
-//! hold? Does not know: files.
+//! Conditional requests (RFC 9110 section 13): whether the answer is the file, a 304 or a 412, and whether a
+//! Range field holds. Does not know: files.
 const std = @import("std");
 const protocol = @import("protocol");
 const date = protocol.http.date;
@@ -13,7 +13,7 @@ pub const Validators = struct {
     modified: ?u64,
 };
 
-/// The fields of a request that this page is about; null: not sent.
+/// The conditional fields of a request; null: not sent.
 pub const Fields = struct {
     if_match: ?[]const u8 = null,
     if_none_match: ?[]const u8 = null,
@@ -67,7 +67,7 @@ pub fn rangeHolds(fields: Fields, validators: Validators, now: u64) bool {
 
 const Comparison = enum { strong, weak };
 
-/// Whether a list of entity-tags, or "*", has ours among it.
+/// Whether a list of entity-tags contains our tag, as "*" does.
 fn matches(list: []const u8, ours_as_sent: []const u8, comparison: Comparison) bool {
     const weak = std.mem.startsWith(u8, ours_as_sent, "W/");
     const etag = if (weak) ours_as_sent[2..] else ours_as_sent;

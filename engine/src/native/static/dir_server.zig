@@ -21,16 +21,16 @@ pub const Config = struct {
     /// The part of a request's path that stands for the folder. With or without a slash at its end. Borrowed
     /// for as long as the server lives.
     request_path: []const u8 = "/",
-    /// The file that answers for a folder; empty: folders are not found. Borrowed likewise.
+    /// The file that answers for a folder; empty: folders are not found. Borrowed as `request_path` is.
     index: []const u8 = "index.html",
     /// Serve names that begin with a dot, and what is below them.
     dotfiles: bool = false,
     /// Serve "name.br", "name.zst" or "name.gz" in place of "name" to clients that accept it,
     /// if it is not older.
     precompressed: bool = true,
-    /// Cache-Control of every answer; null: none. Borrowed likewise.
+    /// Cache-Control of every answer; null: none. Borrowed as `request_path` is.
     cache_control: ?[]const u8 = null,
-    /// Content-Type of files whose extension is not known; null: application/octet-stream. Borrowed likewise.
+    /// Content-Type of files with an unknown extension; null: application/octet-stream. Borrowed, too.
     default_type: ?[]const u8 = null,
 };
 
@@ -45,7 +45,7 @@ pub const DirServer = struct {
     pub const InitError = error{ OutOfMemory, PathNotAbsolute, NameTooLong } || files.OpenError;
 
     /// `allocator` has to be safe for threads if several serve. `absolute_path` names the folder; links in it
-    /// are followed. The folder may be moved afterwards, it stays the same one.
+    /// are followed. The folder may be moved afterwards.
     pub fn init(
         allocator: std.mem.Allocator,
         absolute_path: []const u8,
@@ -77,9 +77,9 @@ pub const DirServer = struct {
         self.allocator.destroy(self);
     }
 
-    /// Answers GET and HEAD with a file; anything else with 405, with 404 what is not there, and with 503
-    /// what cannot be opened for now (a lease, too few descriptors). A folder without the slash at its end is
-    /// answered with 301. On an error nothing useful was said: a handler may answer with a status of its own.
+    /// Answers GET and HEAD with a file, with 404 if there is none, or with 503 if it cannot be opened for
+    /// now (a lease, too few descriptors); other methods with 405. A folder without the slash at its end is
+    /// answered with 301. After an error a handler may answer with a status of its own.
     pub fn serve(
         self: *DirServer,
         request: *const native.Request,
@@ -99,8 +99,8 @@ pub const DirServer = struct {
         return try self.serveKnown(request, response) or try self.serveFound(request, response);
     }
 
-    /// Whether the folder lies on a file system that waits for nothing but this machine. Where it does not,
-    /// to answer may take for ever, and whoever serves others as well leaves it to a thread.
+    /// Whether the folder lies on a file system that waits for nothing but this machine. Elsewhere an answer
+    /// may take for ever, so a thread that serves other requests leaves it to another thread.
     pub fn isLocal(self: *const DirServer) bool {
         return files.isLocal(self.root);
     }
@@ -114,8 +114,8 @@ pub const DirServer = struct {
         try representation.say(response, .method_not_allowed);
     }
 
-    /// Answers as the last time, if the file is known and the request asks for all of it; false if not, and
-    /// then nothing was said.
+    /// Answers from the cache, if the file is known and the request asks for all of it; false if not, with
+    /// the response untouched.
     fn serveKnown(
         self: *DirServer,
         request: *const native.Request,
@@ -134,7 +134,7 @@ pub const DirServer = struct {
         return true;
     }
 
-    /// Whether the answer depends on nothing but the file, and the response has only what we give it.
+    /// Whether the answer depends on nothing but the file, and the handler has added no headers.
     fn asksForAll(request: *const native.Request, response: *const native.Response, varies: bool) bool {
         if (request.method != .GET or response.count > 0) return false;
         for (request.head.fields) |field| switch (field.id) {
@@ -280,7 +280,7 @@ pub const DirServer = struct {
             if (status.kind != .regular or status.identity.modified_ns < found.identity.modified_ns) continue;
             var coded = about;
             coded.coding = coding;
-            // No path begins like this, so that no other entry has the key.
+            // Names do not begin with a slash as paths do, so that no path has this key.
             const key = name.slice();
             self.give(
                 request,
@@ -298,8 +298,9 @@ pub const DirServer = struct {
         return false;
     }
 
-    /// Answers with a file that was found, from memory, where it has the name `key`, or from where it is. An
-    /// OpenError: it lies outside the folder, is gone, or cannot be opened for now; then nothing was said.
+    /// Answers with a file that was found: from memory, where it has the name `key`, or from the disk. An
+    /// OpenError: it lies outside the folder, is gone, or cannot be opened for now; the response is
+    /// untouched.
     fn give(
         self: *DirServer,
         request: *const native.Request,

@@ -1,10 +1,10 @@
-//! Which content coding a client likes best (RFC 9110 section 12.5.3), of those that lie ready as a file's
-//! siblings. Does not know: files, and how a coding works.
+//! The content codings that a client accepts, best first (RFC 9110 section 12.5.3), of those that lie ready
+//! as a file's siblings. Does not know: files, and how a coding works.
 const std = @import("std");
 const protocol = @import("protocol");
 const syntax = protocol.http.syntax;
 
-/// A coding of a file that somebody made beforehand.
+/// A coding in which a file may lie ready.
 pub const Coding = enum {
     // In the order of preference among codings that the client likes as well: the smallest result first.
     br,
@@ -36,7 +36,7 @@ pub const Accepted = struct {
     /// Reads an Accept-Encoding field's value. Without the field, or where it names none of ours,
     /// the list is empty.
     pub fn init(value: []const u8) Accepted {
-        // Thousandths; null: not named.
+        // Weights in thousandths; null: the coding is not named.
         var weights: [count]?u16 = @splat(null);
         var others: u16 = 0;
         var items: syntax.List = .init(value);
@@ -59,7 +59,7 @@ pub const Accepted = struct {
         return accepted.list[0..accepted.len];
     }
 
-    /// Codings that are liked as much as this one stay before it: they come first in the enum.
+    /// Inserts a coding behind those of the same weight, which come first in the enum.
     fn insert(
         accepted: *Accepted,
         coding: Coding,

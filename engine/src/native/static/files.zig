@@ -22,7 +22,7 @@ pub const OpenError = error{
     Busy,
 };
 
-/// Which file in which state: two equal ones have the same contents.
+/// The identity of a file in one state: equal identities have the same contents.
 pub const Identity = struct {
     device: u64,
     inode: u64,
@@ -30,7 +30,7 @@ pub const Identity = struct {
     size: u64,
     /// Nanoseconds since 1970; negative before.
     modified_ns: i128,
-    /// The last change of anything, as the kernel counts it; nobody can set it back.
+    /// The last change of contents or attributes, in nanoseconds since 1970; no program can set it back.
     changed_ns: i128,
 
     /// Seconds since 1970 of the last change of the contents; null if HTTP has no date for it.
@@ -76,9 +76,8 @@ pub fn openRoot(path: [*:0]const u8) OpenError!Fd {
 /// another process.
 pub const isLocal = @import("io").file.isLocal;
 
-/// How often an open is tried that did not come to an end. What is in its way is a rename, which is over
-/// at once, or a lease, which may stay for most of a minute (/proc/sys/fs/lease-break-time): nobody
-/// waits for that here.
+/// The most attempts to open a file. An attempt fails because of a rename, which is over at once, or a lease,
+/// which may stay for most of a minute (/proc/sys/fs/lease-break-time) and is not waited for.
 const tries_max = 4;
 
 /// Opens a name below a root for reading. The kernel sees to it that no link leads out of the root.
@@ -141,13 +140,13 @@ fn statusOf(fd: Fd, name: ?[*:0]const u8) OpenError!Status {
     };
 }
 
-/// A time as the kernel tells it, in one number.
+/// A time of the kernel in nanoseconds.
 pub fn nanoseconds(time: anytype) i128 {
     return @as(i128, time.sec) * std.time.ns_per_s + time.nsec;
 }
 
-/// Reads from `offset` until `buffer` is full or the file ends; the part that was filled. Null:
-/// it cannot be read.
+/// Reads from `offset` until `buffer` is full or the file ends; the part that was filled. Null: the file
+/// cannot be read.
 pub fn readAll(fd: Fd, buffer: []u8, offset: u64) ?[]u8 {
     var filled: usize = 0;
     while (filled < buffer.len) {
@@ -170,8 +169,8 @@ pub fn now() u64 {
     return @intCast(@max(time.sec, 0));
 }
 
-/// Whether a change at this time (nanoseconds since 1970) is so long ago that the next one has another time:
-/// the kernel's clock moves in ticks, and what changes twice within one looks the same.
+/// Whether a change at this time (nanoseconds since 1970) is so long ago that the next change has another
+/// time: the kernel's clock moves in ticks, and two changes within one tick look the same.
 pub fn isSettled(changed_ns: i128) bool {
     return changed_ns < (@as(i128, now()) - 1) * std.time.ns_per_s;
 }

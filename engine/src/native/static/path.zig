@@ -1,14 +1,14 @@
-//! From a request's path to a name below a folder. What comes out has no "..", no empty or "." segment, no
-//! NUL byte, and no leading slash. Does not know: whether such a file exists.
+//! Makes a request's path a name below a folder. The name has no "..", no empty or "." segment, no NUL byte,
+//! and no leading slash. Does not know: whether such a file exists.
 const std = @import("std");
 const percentDecode = @import("protocol").http.target.percentDecode;
 
-/// The longest name, in bytes, with the suffixes that others put behind it.
+/// The longest name, in bytes, with the suffixes that callers put behind it.
 pub const bytes_max = 4096;
 /// Room that `clean` leaves for suffixes ("/index.html", ".zst").
 const reserve_bytes = 512;
 
-/// A path without anything that leads elsewhere.
+/// A name that cannot lead out of its folder.
 pub const Clean = struct {
     /// Empty: the folder itself. Lies in the buffer that was given to `clean`.
     name: []u8,
@@ -16,8 +16,8 @@ pub const Clean = struct {
     folder: bool,
 };
 
-/// Decodes and checks a path (still percent-encoded). Null: it names nothing that is to be served.
-/// `dotfiles`: names that begin with a dot may be.
+/// Decodes and checks a path (still percent-encoded). Null: the path names nothing that may be served.
+/// `dotfiles`: names that begin with a dot may be served.
 pub fn clean(path: []const u8, buffer: *[bytes_max]u8, dotfiles: bool) ?Clean {
     if (path.len > buffer.len - reserve_bytes) return null;
     const decoded = percentDecode(path, buffer);
@@ -41,12 +41,12 @@ pub fn clean(path: []const u8, buffer: *[bytes_max]u8, dotfiles: bool) ?Clean {
     return .{ .name = buffer[0..len], .folder = folder };
 }
 
-/// The place of RFC 8615, where certificate authorities look for their answers, is there to be seen.
+/// Whether a segment is the public place of RFC 8615, where certificate authorities look for answers.
 fn isWellKnown(segment: []const u8) bool {
     return std.mem.eql(u8, segment, ".well-known");
 }
 
-/// By the text as received, since the buffer was overwritten: ends with a slash, or with a segment ".".
+/// Whether a path ends with a slash or a segment ".": as received, since the buffer was overwritten.
 fn isFolder(path: []const u8) bool {
     if (std.mem.endsWith(u8, path, "/") or std.ascii.endsWithIgnoreCase(path, "%2f")) return true;
     return std.mem.endsWith(u8, path, "/.") or std.ascii.endsWithIgnoreCase(path, "/%2e");

@@ -97,7 +97,7 @@ pub const Range = union(enum) {
         return .{ .part = .{ .offset = size - len, .len = len } };
     }
 
-    /// Null: no number. One beyond 64 bits is as good as the largest.
+    /// Null: not a number. A number beyond 64 bits is as good as the largest.
     fn number(text: []const u8) ?u64 {
         return syntax.parseDecimal(text) catch |err| switch (err) {
             error.NotANumber => null,

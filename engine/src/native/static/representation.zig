@@ -20,7 +20,7 @@ const Response = native.Response;
 /// Facts about a file that its headers tell.
 pub const About = struct {
     mime: Mime,
-    /// How the file is coded, if it is a sibling of the one that was asked for.
+    /// The file's coding, if the file is a sibling of the one that was asked for.
     coding: ?Coding = null,
     /// Another request for the same path may get another coding.
     varies: bool = false,
@@ -39,9 +39,9 @@ const read_bytes_max = Response.small_bytes;
 
 /// The bytes of a representation.
 pub const Source = union(enum) {
-    /// The file's descriptor is the representation's: it is closed at once, or when the file was sent.
+    /// The file's descriptor, which is taken over: it is closed at once, or when the file was sent.
     file: files.Fd,
-    /// The whole contents. Taken over likewise.
+    /// The whole contents, which are taken over, too.
     memory: native.SharedBody,
 };
 
@@ -113,7 +113,7 @@ pub fn answer(
 /// The parts of a file that are to be sent.
 const Chosen = union(enum) { one: Part, several: range_file.Parts };
 
-/// Null: the answer is a status without bytes of the file.
+/// The parts that a request asks for. Null: the answer is a status without bytes of the file.
 fn choose(
     request: *const Request,
     response: *Response,
@@ -145,7 +145,7 @@ fn choose(
             return .{ .one = part };
         },
         .parts => |parts| {
-            // The type of the parts together cannot be a handler's.
+            // Several parts together have a type of their own, which a handler cannot have given.
             if (response.hasHeader("content-type")) return whole;
             response.status = .partial_content;
             return .{ .several = parts };
@@ -209,7 +209,7 @@ fn setParts(
     return source == .file;
 }
 
-/// Frees a chain that is given up without its descriptor, which is the source's.
+/// Frees a chain without closing its descriptor, which is the source's.
 const KeepOpen = struct {
     pub fn closeFile(_: KeepOpen, _: FileRange) void {}
 };

@@ -1,17 +1,17 @@
-//! Job: those calls of files.zig that FreeBSD and macOS have in their own way (man 2 open, fstat).
+//! The calls of files.zig that FreeBSD and macOS have in their own way (man 2 open, fstat).
 //! Does not know: what files.zig makes of them.
 const std = @import("std");
 const builtin = @import("builtin");
 const c = std.c;
 const files = @import("../files.zig");
 
-/// How a folder is opened that is only to be a root.
+/// Flags to open a folder that serves only as the root of paths.
 pub const root_flags: c.O = .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC = true };
 /// The wall clock.
 pub const coarse_clock: c.clockid_t = .REALTIME;
 
 /// Opens a name below a root. FreeBSD follows links as long as they stay below it (O_RESOLVE_BENEATH). macOS
-/// can only promise that of a path without any link (O_NOFOLLOW_ANY) and without "..".
+/// opens only a path without any link (O_NOFOLLOW_ANY) and without "..".
 pub fn openBelow(root: files.Fd, name: [*:0]const u8, flags: c.O) c_int {
     if (builtin.os.tag == .freebsd) {
         var beneath = flags;

@@ -1,4 +1,4 @@
-//! Job: those calls of files.zig that Linux has in its own way (man 2 openat2, statx).
+//! The calls of files.zig that Linux has in its own way (man 2 openat2, statx).
 //! Does not know: what files.zig makes of them.
 const std = @import("std");
 const linux = std.os.linux;
