@@ -12,7 +12,7 @@ pub const Bounded = struct {
     /// An allocation was refused.
     exhausted: bool = false,
 
-    /// The face that std's containers want. The struct must not move meanwhile.
+    /// The bound as a `std.mem.Allocator`. The struct must not move while that is used.
     pub fn allocator(bounded: *Bounded) std.mem.Allocator {
         return .{
             .ptr = bounded,

@@ -7,12 +7,12 @@ const Gzip = @import("gzip.zig").Gzip;
 const Middleware = @import("router.zig").Middleware;
 const Next = @import("router.zig").Next;
 
-/// Which responses are compressed.
+/// The responses that are compressed.
 pub const Compress = struct {
-    /// Shorter bodies stay as they are: they would hardly get shorter.
+    /// Shorter bodies, in bytes, stay as they are: they would hardly get shorter.
     bytes_min: usize = 1024,
-    /// Longer bodies stay as they are: all else that the worker does would wait for them. No bound on bodies
-    /// that are produced.
+    /// Longer bodies, in bytes, stay as they are: all else that the worker does would wait for them. No bound
+    /// on bodies that are produced.
     bytes_max: usize = 1024 * 1024,
     /// Also the responses to requests with Cookie or Authorization, and responses with Set-Cookie. The length
     /// of such a response may tell an attacker about secrets in it (BREACH).
@@ -46,7 +46,7 @@ pub fn compress(comptime App: type, comptime options: Compress) Middleware(App) 
     }.run;
 }
 
-/// Whether a response may be compressed, whoever asks.
+/// Whether a response may be compressed, whatever the request accepts.
 fn isFit(response: *const per.Response, options: Compress) bool {
     const status = response.status.code();
     if (status < 200 or status == 204 or status == 205 or status == 206 or status == 304) return false;
@@ -57,7 +57,7 @@ fn isFit(response: *const per.Response, options: Compress) bool {
         const value = field.value();
         if (is(name, "content-encoding") or is(name, "content-range")) return false;
         if (is(name, "content-digest") or is(name, "digest")) return false;
-        // A strong one names the plain bytes.
+        // A strong ETag names the plain bytes.
         if (is(name, "etag") and !std.mem.startsWith(u8, value, "W/")) return false;
         const forbids = is(name, "cache-control") and std.ascii.findIgnoreCase(value, "no-transform") != null;
         if (forbids) return false;

@@ -26,7 +26,7 @@ pub const Limits = struct {
     form_fields_max: u32 = 1000,
 };
 
-/// Bounds on the requests of some routes, in place of the server's: see `Route.limit`. Null: those of the
+/// Bounds on the requests of some routes, in place of the server's: see `Route.limit`. Null: the bound of the
 /// routes around them, or the server's.
 pub const RouteLimits = struct {
     /// The request's body, in bytes. The server's `limits.body_bytes_max` holds as well.
@@ -42,19 +42,19 @@ pub const Context = struct {
     request: *per.Request,
     response: *per.Response,
     limits: Limits,
-    /// The action's own, for routes with bodies in pieces.
+    /// A pointer of the action's own, for routes with bodies in pieces.
     user: ?*anyopaque = null,
     memory: Bounded,
     values_space: [pattern.values_max]Value = undefined,
     values: []const Value = &.{},
-    /// The buffer of `Route.produce`, allocated with its first piece; what is in it goes with the next one.
+    /// The buffer of `Route.produce`, allocated with its first piece; its content goes with the next piece.
     produced: []u8 = &.{},
     produced_len: usize = 0,
     /// The route has a producer, which runs behind the middleware.
     is_produced: bool = false,
-    /// Produced bytes go through it.
+    /// The compressor of produced bytes; null: they are not compressed.
     gzip: ?*Gzip = null,
-    /// Bytes of a body in pieces that have come.
+    /// Bytes that have come of a body in pieces.
     body_bytes: u64 = 0,
     /// The index of the request's route among the router's.
     route: usize = 0,
@@ -76,7 +76,7 @@ pub const Context = struct {
         };
     }
 
-    /// For the router: a copy that outlives the hook, and so do the route's values in it.
+    /// For the router: a copy that outlives the hook, with copies of the route's values.
     pub fn keep(context: *const Context) error{OutOfMemory}!*Context {
         const memory = context.request.arena;
         const kept = try memory.create(Context);
@@ -112,7 +112,7 @@ pub const Context = struct {
         return context.request.param(name);
     }
 
-    /// The body as a value of that type; unknown fields are an error. Errors are the names of statuses.
+    /// The body as a value of type `T`; unknown fields are an error. Errors are the names of statuses.
     pub fn json(context: *Context, comptime T: type) (json_file.Error || error{UnsupportedMediaType})!T {
         return context.jsonWith(T, .{});
     }
@@ -182,8 +182,8 @@ pub const Context = struct {
         try context.response.setBody(bytes);
     }
 
-    /// Answers with bytes of that type, which stay unchanged until the response is complete: constants, or
-    /// memory of `arena`.
+    /// Answers with bytes of this media type, which stay unchanged until the response is complete: constants,
+    /// or memory of `arena`.
     pub fn send(context: *Context, content_type: []const u8, bytes: []const u8) AnswerError!void {
         try context.response.addNewHeader("Content-Type", content_type);
         try context.response.setBodyBorrowed(bytes);

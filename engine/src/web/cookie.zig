@@ -1,5 +1,5 @@
-//! Cookies (RFC 6265bis): those that a request brings, and how one is set.
-//! Does not know: what they mean, sessions, signatures.
+//! Cookies (RFC 6265bis): reads those of a request, and writes Set-Cookie fields.
+//! Does not know: what cookies mean, sessions, signatures.
 const std = @import("std");
 const testing = std.testing;
 
@@ -13,7 +13,7 @@ pub const Cookies = struct {
         return .{ .rest = field };
     }
 
-    /// The next pair, or null at the end. What has no "=" or no name is passed over.
+    /// The next pair, or null at the end. Pieces without "=" or without a name are passed over.
     pub fn next(cookies: *Cookies) ?Pair {
         while (cookies.rest.len > 0) {
             const end = std.mem.findScalar(u8, cookies.rest, ';') orelse cookies.rest.len;
@@ -42,14 +42,14 @@ pub const Cookie = struct {
     path: ?[]const u8 = "/",
     /// The domain to whose hosts browsers send the cookie; null: this host alone.
     domain: ?[]const u8 = null,
-    /// How long it is kept, in seconds; null: as long as the browser runs; 0: it is deleted.
+    /// Seconds for which the cookie is kept; null: as long as the browser runs; 0: it is deleted.
     max_age_s: ?u32 = null,
-    /// Over TLS only.
+    /// Whether the cookie is sent over TLS only.
     secure: bool = false,
     /// Whether scripts of a page cannot read the cookie.
     http_only: bool = true,
     same_site: ?SameSite = .lax,
-    /// A jar of its own below each site that embeds this one.
+    /// Whether browsers keep the cookie apart for each site that embeds this one.
     partitioned: bool = false,
 
     pub const SameSite = enum { strict, lax, none };

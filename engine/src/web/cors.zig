@@ -1,4 +1,4 @@
-//! Which pages of other sites may use this one from a browser (WHATWG Fetch, CORS protocol): answers their
+//! Lets pages of other sites use this one from a browser (WHATWG Fetch, CORS protocol): answers their
 //! preflights, and adds the fields that browsers look for.
 //! Does not know: routes.
 const std = @import("std");
@@ -12,10 +12,10 @@ pub const Cors = struct {
     /// Origins of the pages: "https://app.example", or "*" for all.
     origins: []const []const u8,
     methods: []const u8 = "GET, HEAD, POST, PUT, PATCH, DELETE",
-    /// Fields that requests of other sites may have besides the harmless ones; null: all that a preflight
+    /// Fields that requests of other sites may have besides the safelisted ones; null: all that a preflight
     /// asks for.
     headers: ?[]const u8 = null,
-    /// Fields of responses that they may read besides the harmless ones.
+    /// Fields of responses that pages of other sites may read besides the safelisted ones.
     expose: ?[]const u8 = null,
     /// Whether requests from other sites may carry cookies. Not together with "*".
     credentials: bool = false,
@@ -42,7 +42,7 @@ pub fn cors(comptime App: type, comptime options: Cors) Middleware(App) {
                 context.response.status = .no_content;
                 if (allowed != null) try preflight(context);
             }
-            // Before the action, which may start the response.
+            // The fields are added before the action, which may start the response.
             if (!comptime options.isForAll()) try context.response.addNewHeader("Vary", "Origin");
             if (allowed) |text| try allowOrigin(context.response, text);
             if (!is_preflight) return next.run(app, context);

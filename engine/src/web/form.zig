@@ -13,7 +13,7 @@ pub const Form = struct {
     pub const Field = struct {
         name: []const u8,
         value: []const u8,
-        /// As the client says; null: no file. Never a place where to write: it may have any bytes.
+        /// The file's name as the client says: any bytes, so never a path to write to. Null: no file.
         filename: ?[]const u8 = null,
         content_type: ?[]const u8 = null,
     };
@@ -29,7 +29,7 @@ pub const Form = struct {
         UnsupportedMediaType,
     };
 
-    /// Reads a body. `fields_max`: how many fields it may have. Lives as long as the body and the memory.
+    /// Reads a body, of at most `fields_max` fields. The form lives as long as the body and the memory.
     pub fn read(
         gpa: std.mem.Allocator,
         content_type: []const u8,
@@ -70,7 +70,7 @@ pub const Form = struct {
         var rest = body;
         while (try multipart.next(&rest)) |event| switch (event) {
             .part => |part| {
-                // The head of the file is appended with the next part.
+                // The next part overwrites the head of this one, so its texts are copied.
                 try list.append(gpa, .{
                     .name = try gpa.dupe(u8, part.name),
                     .value = "",

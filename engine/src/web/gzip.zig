@@ -3,8 +3,8 @@ const std = @import("std");
 const per = @import("peregrine");
 const Deflater = per.Deflater;
 
-/// A writer, `interface`, whose bytes go compressed to another one. Its memory is an arena's, 113 KiB. Does
-/// not move.
+/// A writer, `interface`, whose bytes go compressed to another writer. Its memory is an arena's, 113 KiB.
+/// Does not move.
 pub const Gzip = struct {
     interface: std.Io.Writer,
     out: *std.Io.Writer,
@@ -16,14 +16,14 @@ pub const Gzip = struct {
     taken: u64 = 0,
     begun: bool = false,
 
-    /// 96 KiB; half as much makes JSON about a tenth longer.
+    /// A window that takes 96 KiB; half as much makes JSON about a tenth longer.
     const window_bits = 14;
     const piece_bytes = 8 * 1024;
-    /// Deflate, no flags, no time, an unknown system.
+    /// The header of the stream: deflate, no flags, no time, an unknown system.
     const header = [_]u8{ 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff };
     /// The end of an empty stored block, which the deflater leaves out as permessage-deflate wants it.
     const block_end = [_]u8{ 0, 0, 0xff, 0xff };
-    /// A block that is empty and the last one.
+    /// A block that is empty and is the last one.
     const last_block = [_]u8{ 3, 0 };
 
     pub fn create(arena: std.mem.Allocator) error{OutOfMemory}!*Gzip {
@@ -41,7 +41,7 @@ pub const Gzip = struct {
         return gzip;
     }
 
-    /// The writer for plain bytes. From now on compressed ones go to `out`.
+    /// The writer for plain bytes. From now on compressed bytes go to `out`.
     pub fn to(gzip: *Gzip, out: *std.Io.Writer) *std.Io.Writer {
         gzip.out = out;
         return &gzip.interface;
@@ -77,7 +77,7 @@ pub const Gzip = struct {
         return count + repeated.len * splat;
     }
 
-    /// All that was written can be read from what has come out.
+    /// Makes all bytes that were written readable from the output so far.
     fn flush(interface: *std.Io.Writer) std.Io.Writer.Error!void {
         const gzip = of(interface);
         try gzip.endBlock();
@@ -102,7 +102,7 @@ pub const Gzip = struct {
         gzip.interface.end = 0;
     }
 
-    /// Short bytes wait for others: a block for each would have no use.
+    /// Few bytes wait for others: a block for each would have no use.
     fn take(gzip: *Gzip, bytes: []const u8) std.Io.Writer.Error!void {
         const interface = &gzip.interface;
         if (bytes.len > interface.unusedCapacityLen()) try gzip.takeBuffer();
@@ -152,7 +152,7 @@ test "another implementation reads the stream, whatever it is and however it was
             try std.testing.expectEqual(len, gzip.written());
             try gzip.finish();
             try std.testing.expectEqualStrings(text, try plainOf(arena, out.written()));
-            // The reader looks at neither of these.
+            // The reader checks neither the checksum nor the length.
             const trailer = out.written()[out.written().len - 8 ..];
             const sum = std.mem.readInt(u32, trailer[0..4], .little);
             try std.testing.expectEqual(std.hash.Crc32.hash(text), sum);

@@ -1,5 +1,5 @@
-//! JSON in and out of requests, with bounds: for memory, and for how deep values lie in each other, since
-//! reading one into a type calls itself as deep.
+//! Reads JSON of requests, with bounds on memory and on the depth of nested values, since the reader of a
+//! type calls itself for each level.
 //! Does not know: requests and responses.
 const std = @import("std");
 const Bounded = @import("bounded.zig").Bounded;
@@ -15,7 +15,7 @@ pub const Error = error{
     ContentTooLarge,
 };
 
-/// A value of that type out of a body. Borrows from the body, and lives as long as the memory.
+/// A value of type `T` from a body. Borrows from the body, and lives as long as the memory.
 pub fn read(
     comptime T: type,
     memory: *Bounded,
@@ -31,7 +31,7 @@ pub fn read(
     };
 }
 
-/// How deep arrays and objects lie in each other.
+/// The depth to which arrays and objects lie in each other.
 fn depth(text: []const u8) u32 {
     var most: u32 = 0;
     var now: u32 = 0;

@@ -8,11 +8,11 @@ const testing = std.testing;
 /// Takes a body apart. Pieces are given to `next` until it has consumed them; then `finish`.
 pub const Multipart = struct {
     limits: Limits,
-    /// Line break, two dashes and the boundary: what stands between parts.
+    /// The bytes between parts: line break, two dashes and the boundary.
     delimiter: [delimiter_bytes_max]u8,
     delimiter_len: u8,
     state: State = .preamble,
-    /// How much of the delimiter the last piece ended with. The first one needs no line break before it.
+    /// The bytes of the delimiter with which the last piece ended. The first delimiter needs no line break.
     matched: u8 = 2,
     head: [head_bytes_max]u8 = undefined,
     head_len: u16 = 0,
@@ -22,14 +22,14 @@ pub const Multipart = struct {
     const State = enum {
         /// Bytes before the first part: to be ignored.
         preamble,
-        /// Behind a delimiter: two dashes end it all, a line break begins a part.
+        /// Behind a delimiter: two dashes end the form, a line break begins a part.
         delimiter,
         dash,
         padding,
         line_feed,
         head,
         data,
-        /// The delimiter has come, the end of the part was not told.
+        /// The delimiter has come, and the event `part_end` is still to be given.
         part_end,
         /// Bytes behind the last part: to be ignored.
         epilogue,
@@ -37,7 +37,7 @@ pub const Multipart = struct {
 
     /// Limits on a form and its parts.
     pub const Limits = struct {
-        /// 0: no limit.
+        /// The most parts; 0: no limit.
         parts_max: u32 = 1000,
         /// Content of one part, in bytes; 0: no limit but that of the body.
         part_bytes_max: u64 = 0,
@@ -45,7 +45,7 @@ pub const Multipart = struct {
 
     /// The longest head of a part, in bytes.
     pub const head_bytes_max = 4096;
-    /// RFC 2046 section 5.1.1.
+    /// The longest boundary, in bytes (RFC 2046 section 5.1.1).
     pub const boundary_bytes_max = 70;
     const delimiter_bytes_max = "\r\n--".len + boundary_bytes_max;
 
@@ -61,9 +61,9 @@ pub const Multipart = struct {
     pub const Part = struct {
         /// The name of the form's field.
         name: []const u8,
-        /// As the client says; null: no file. Never a place where to write: it may have any bytes.
+        /// The file's name as the client says: any bytes, so never a path to write to. Null: no file.
         filename: ?[]const u8,
-        /// Null: text.
+        /// The media type of the content; null: text.
         content_type: ?[]const u8,
     };
 
@@ -76,7 +76,7 @@ pub const Multipart = struct {
         part_end,
     };
 
-    /// For a body whose Content-Type has this boundary.
+    /// Prepares for a body whose Content-Type has this boundary.
     pub fn init(boundary: []const u8, limits: Limits) Error!Multipart {
         if (boundary.len == 0 or boundary.len > boundary_bytes_max) return error.BadRequest;
         // A line break inside would let a delimiter begin within itself.
@@ -101,7 +101,7 @@ pub const Multipart = struct {
         return null;
     }
 
-    /// The next event in a piece of the body, which is shortened by what was consumed; null: nothing is left
+    /// The next event in a piece of the body, which is shortened by the consumed bytes; null: nothing is left
     /// of it.
     pub fn next(form: *Multipart, input: *[]const u8) Error!?Event {
         while (true) switch (form.state) {
@@ -138,15 +138,15 @@ pub const Multipart = struct {
         };
     }
 
-    /// Nothing more comes: whether the form was complete.
+    /// To be called behind the last piece. `error.BadRequest`: the form is not complete.
     pub fn finish(form: *const Multipart) Error!void {
         if (form.state != .epilogue) return error.BadRequest;
     }
 
     const Scanned = union(enum) { data: []const u8, delimiter, more };
 
-    /// Looks for the delimiter. Since a line break begins it and none is in it, what does not go on
-    /// as it should cannot be the beginning of another one.
+    /// Looks for the delimiter. It begins with a line break and has no other, so bytes that match its
+    /// beginning only cannot hold the beginning of another delimiter.
     fn scan(form: *Multipart, input: *[]const u8) Scanned {
         const delimiter = form.delimiter[0..form.delimiter_len];
         if (form.matched > 0) {
@@ -185,7 +185,7 @@ pub const Multipart = struct {
         return .{ .data = input.*[0..len] };
     }
 
-    /// The bytes that follow a delimiter; null: more have to come.
+    /// Passes over the bytes behind a delimiter; null: more have to come.
     fn passDelimiter(form: *Multipart, input: *[]const u8) Error!?void {
         if (input.len == 0) return null;
         const byte = input.*[0];
@@ -254,8 +254,8 @@ pub const Multipart = struct {
         return if (is_named) part else error.BadRequest;
     }
 
-    /// A backslash stands before a quote or another backslash (RFC 9110 section 5.6.4); anywhere else
-    /// it is one, as in what old browsers send for a file's name.
+    /// Removes the backslash before a quote or another backslash (RFC 9110 section 5.6.4); any other
+    /// backslash stays, as in file names that old browsers send.
     fn unescape(text: []u8) []u8 {
         var len: usize = 0;
         var at: usize = 0;

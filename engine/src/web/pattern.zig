@@ -12,7 +12,7 @@ pub const Segment = union(enum) {
     rest: []const u8,
 };
 
-/// The most segments that a path may have; longer ones are found nowhere.
+/// The most segments of a pattern. Only a pattern with a rest matches a longer path.
 pub const segments_max = 32;
 /// The most values of one pattern.
 pub const values_max = 8;
@@ -20,7 +20,7 @@ pub const values_max = 8;
 /// A name of a pattern and its value in a path, decoded.
 pub const Value = struct { name: []const u8, text: []const u8 };
 
-/// The segments of a pattern. What is wrong with it stops the compiler.
+/// The segments of a pattern. A mistake in it stops the compiler.
 pub fn parse(comptime pattern: []const u8) []const Segment {
     comptime {
         @setEvalBranchQuota(100_000);
@@ -70,7 +70,7 @@ pub const Path = struct {
     text: []const u8,
     arena: std.mem.Allocator,
 
-    /// Null: no pattern has this many segments, or it is no path ("*").
+    /// Splits a path into `segments_max` segments at most. Null: the text is no path ("*").
     pub fn split(arena: std.mem.Allocator, text: []const u8) error{OutOfMemory}!?Path {
         if (text.len == 0 or text[0] != '/') return null;
         var path: Path = .{
@@ -94,7 +94,7 @@ pub const Path = struct {
         }
     }
 
-    /// Whether a pattern matches; its values are written to `values`, whose filled part is the result.
+    /// The values of a pattern that matches, in `values`; null: it does not match.
     pub fn match(
         path: *const Path,
         pattern: []const Segment,
@@ -134,8 +134,8 @@ fn decode(arena: std.mem.Allocator, text: []const u8) error{OutOfMemory}![]const
     return @import("peregrine").percentDecode(text, try arena.alloc(u8, text.len));
 }
 
-/// Whether a path that both patterns match is rather for the first one: the leftmost difference decides, and
-/// what stands there goes before a value, a value before the rest.
+/// Whether pattern `a` goes before `b` for a path that both match: the leftmost difference decides, where a
+/// literal goes before a value, a value before the rest.
 pub fn isBefore(a: []const Segment, b: []const Segment) bool {
     for (a, 0..) |segment, number| {
         if (number == b.len) return true;

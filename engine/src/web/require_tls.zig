@@ -1,4 +1,4 @@
-//! Sends clients without TLS to the same place with it, and tells those with TLS to stay (RFC 6797).
+//! Sends clients without TLS to the same URL under https, and tells browsers to keep to TLS (RFC 6797).
 //! Does not know: listeners.
 const std = @import("std");
 const per = @import("peregrine");
@@ -8,12 +8,12 @@ const Next = @import("router.zig").Next;
 
 /// The answer to clients without TLS.
 pub const Options = struct {
-    /// How long browsers come with TLS without being told, in seconds; 0: they are not told.
+    /// Seconds for which browsers use TLS without being sent to it; 0: they are not told.
     hsts_s: u32 = 0,
 };
 
-/// Middleware for a router's `before`. `port` tells where TLS is spoken, as clients see it (443); null:
-/// nowhere, and everybody is let through.
+/// Middleware for a router's `before`. `port` tells the port of TLS as clients see it (443); null: there is
+/// none, and all requests go through.
 pub fn requireTls(
     comptime App: type,
     comptime port: fn (app: *const App) ?u16,

@@ -1,6 +1,6 @@
-//! Routes: which action answers a request, by method and path. They are part of a program's code, so all of
-//! them are known when it is compiled, checked then, and put in order: what stands in a path goes before a
-//! value, a value before the rest, wherever it is written.
+//! Routes: the action that answers a request, by method and path. They are part of a program's code, so all
+//! of them are known when it is compiled, checked then, and put in order: a literal in a path goes before a
+//! value, a value before the rest, wherever the route is written.
 //! Does not know: what actions do.
 const std = @import("std");
 const per = @import("peregrine");
@@ -24,8 +24,9 @@ pub fn Next(comptime App: type) type {
         middleware: []const *const anyopaque,
         action: *const fn (app: *App, context: *Context) anyerror!void,
 
-        /// Goes on. Headers that the response has by now are kept, also when the action fails. Its error is
-        /// the action's, which a middleware may handle; the response has that error's status, and no body.
+        /// Runs the rest. Headers that the response has by now are kept, also when the action fails. Its
+        /// error is the action's, which a middleware may handle; the response has that error's status, and no
+        /// body.
         pub fn run(next: Self, app: *App, context: *Context) anyerror!void {
             context.response.keepHeaders();
             if (next.middleware.len == 0) {
@@ -77,7 +78,7 @@ pub fn Route(comptime App: type) type {
             body: *std.Io.Writer,
         ) anyerror!Progress;
 
-        /// Empty: any.
+        /// The method; empty: any.
         method: []const u8 = "",
         path: []const u8,
         action: ?Action = null,
@@ -121,7 +122,7 @@ pub fn Route(comptime App: type) type {
         ///
         ///     fn (app: *App, context: *web.Context, piece: []const u8, last: bool) !void
         ///
-        /// with each piece of the body. The context is the same for both, and `context.user` is theirs.
+        /// with each piece of the body. Both get the same context, and `context.user` is theirs.
         pub fn stream(
             comptime method: []const u8,
             comptime path: []const u8,
@@ -145,9 +146,9 @@ pub fn Route(comptime App: type) type {
         ///
         ///     fn (app: *App, context: *web.Context, body: *std.Io.Writer) !web.Progress
         ///
-        /// writes a few KiB at a time, until it says `.done`. While the client is slow it is not called. The
-        /// context is the same for both, and `context.user` is theirs. Not called for HEAD, nor where the
-        /// action has sent the response. A body that fits in `Limits.piece_bytes` gets a Content-Length.
+        /// writes a few KiB at a time, until it returns `.done`. While the client is slow it is not called.
+        /// Both get the same context, and `context.user` is theirs. Not called for HEAD, nor where the action
+        /// has sent the response. A body that fits in `Limits.piece_bytes` gets a Content-Length.
         pub fn produce(
             comptime method: []const u8,
             comptime path: []const u8,
@@ -176,8 +177,9 @@ pub fn Route(comptime App: type) type {
         }
 
         /// Routes with bounds of their own. A larger body is a 413 before it is read, so the handler needs a
-        /// `handleBody` that calls the router's; `body_bytes_max` may be larger than what bodies are put
-        /// together for otherwise (`ServerConfig.request_buffer_size`), but not than `limits.body_bytes_max`.
+        /// `handleBody` that calls the router's; `body_bytes_max` may exceed
+        /// `ServerConfig.request_buffer_size`, to which bodies are put together otherwise, but not
+        /// `limits.body_bytes_max`.
         pub fn limit(comptime limits: RouteLimits, comptime children: []const Self) Self {
             return .{ .path = "", .limits = limits, .children = children };
         }
@@ -240,7 +242,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             if (route.limits.body_bytes_max != null) break true;
         } else false;
 
-        /// For `handleRequest`.
+        /// To be called by the handler's `handleRequest`.
         pub fn handle(app: *App, request: *per.Request, response: *per.Response) anyerror!void {
             const takes_pieces = comptime @hasDecl(App, "handleBody");
             if (has_streams and !takes_pieces) @compileError(@typeName(App) ++
@@ -277,7 +279,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             if (kept.reached) try goOn(app, kept);
         }
 
-        /// For `handleDrain`, where there is one: goes on with a body that is produced.
+        /// To be called by the handler's `handleDrain`, if it has one: goes on with a body that is produced.
         pub fn handleDrain(app: *App, request: *per.Request, _: *per.Response) anyerror!void {
             const context = contextOf(request) orelse return;
             try goOn(app, context);
@@ -314,7 +316,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             }
         }
 
-        /// With the head, while the body is on its way.
+        /// Begins a request whose body is on its way.
         fn begin(app: *App, request: *per.Request, response: *per.Response) anyerror!void {
             const context = try request.arena.create(Context);
             context.begin(request, response, options.limits);
@@ -336,7 +338,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             if (!context.reached and response.state == .collecting) try response.send();
         }
 
-        /// For `handleBody`, where there is one.
+        /// To be called by the handler's `handleBody`, if it has one.
         pub fn handleBody(
             app: *App,
             request: *per.Request,
@@ -366,9 +368,9 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
         }
 
         const Found = struct {
-            /// Null: none is for this path and method.
+            /// Null: no route has this path and method.
             route: ?*const Flat = null,
-            /// The path is known, with other methods.
+            /// The methods of the path, if it has only others; "": it has none.
             allow: []const u8 = "",
 
             fn go(found: Found, app: *App, context: *Context) anyerror!void {
@@ -431,7 +433,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             try list.print(gpa, ", {s}", .{method});
         }
 
-        /// The path has other methods, or the client asks for them.
+        /// Answers with the methods of the path: 405, or 204 to OPTIONS.
         fn refuseMethod(_: *App, context: *Context) anyerror!void {
             const found = try look(context);
             try context.response.addNewHeader("Allow", found.allow);
@@ -520,7 +522,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
 /// Middleware and limits of all routes of a router.
 pub fn Options(comptime App: type) type {
     return struct {
-        /// Middleware around everything, unknown paths included.
+        /// Middleware around all requests, those to unknown paths included.
         before: []const Middleware(App) = &.{},
         /// Answers paths that no route has; null: 404.
         not_found: ?Route(App).Action = null,

@@ -5,7 +5,7 @@
 
 /// Routes as a type: `handle` and `handleBody` are a handler's hooks.
 pub const Router = @import("router.zig").Router;
-/// How a router's routes are written.
+/// A route of a router, or a group of routes.
 pub const Route = @import("router.zig").Route;
 /// The answer of a body's producer.
 pub const Progress = @import("router.zig").Progress;
@@ -21,12 +21,12 @@ pub const Cookies = @import("cookie.zig").Cookies;
 pub const Form = @import("form.zig").Form;
 pub const Multipart = @import("multipart.zig").Multipart;
 pub const Cors = @import("cors.zig").Cors;
-/// Middleware that says which other sites' pages may use this one.
+/// Middleware that lets pages of other sites use this one.
 pub const cors = @import("cors.zig").cors;
 pub const Compress = @import("compress.zig").Compress;
 /// Middleware that compresses responses with gzip.
 pub const compress = @import("compress.zig").compress;
-/// Middleware that sends clients without TLS to where TLS is.
+/// Middleware that sends clients without TLS to the port with TLS.
 pub const requireTls = @import("require_tls.zig").requireTls;
 
 test {
