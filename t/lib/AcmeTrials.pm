@@ -1,9 +1,8 @@
 package AcmeTrials;
 
-# Accidents of certificates that a server orders, from pebble: script/acme tries each at length,
-# t/81-acme-trials.t in small. The code that orders runs in the test's process, whose clock and whose files
-# the trials have in their hands; `renewals` has a whole server. Load this before other modules of
-# Peregrine::Acme.
+# Trials of accidents to certificates that a server orders from pebble: script/acme makes them at length,
+# t/81-acme-trials.t in small. The code that orders runs in the test's process, so that trials can set its
+# clock and watch its files; `renewals` has a whole server. Load this before other modules of Peregrine::Acme.
 
 use strict;
 use warnings;
@@ -47,7 +46,7 @@ use Time::HiRes qw(sleep);
 
 {
     no warnings qw(prototype redefine);
-    # Pebble has done its work sooner.
+    # Pebble needs less time than the authorities for which the code waits.
     *Peregrine::Acme::Client::sleep = sub ($seconds) { return Time::HiRes::sleep(0.1) };
     my %before = (sync => \&IO::Handle::sync, request => \&Peregrine::Acme::Client::_request);
     *IO::Handle::sync                  = sub { $STEP->() if $STEP; return $before{sync}->(@_) };
@@ -60,11 +59,11 @@ use Time::HiRes qw(sleep);
         return $answer;
     };
 }
-our $ANSWER;    # gives the answer to a URL in the authority's place
+our $ANSWER;    # a function that answers requests to a URL in place of the authority
 
 use constant DAY => 86400;
 
-# A server that answers challenges, and an authority that asks it.
+# An object with a server that answers challenges, and an authority that asks it.
 sub new ($class) {
     my $self = bless { dir => File::Temp->newdir, port => free_port(), tls_port => free_port() }, $class;
     chmod 0755, $self->{dir};
@@ -79,7 +78,7 @@ sub new ($class) {
         '--acme-challenges', "$self->{dir}/challenges",
         'examples/pagi/hello/app.pl'
     );
-    # A server whose own orders come to nobody: it answers those of the trials.
+    # A server whose own orders reach no authority: it answers the challenges of the trials.
     mkdir "$self->{dir}/other" or die $!;
     symlink "$self->{dir}/validations", "$self->{dir}/other/validations" or die $!;
     $self->{tls_server} = TestServer->command(
@@ -104,7 +103,7 @@ sub folder ($self, $place = "$self->{dir}/" . ++$self->{folders}) {
     return $place;
 }
 
-# The code that orders, as it is after a start; what it says is in {said}.
+# The code that orders, as it is after a start; {said} lists its facts.
 sub keeper ($self, $folder, %more) {
     my @said;
     my $keeper = Peregrine::Acme::Keeper->new(
@@ -121,7 +120,7 @@ sub keeper ($self, $folder, %more) {
     return $keeper;
 }
 
-# Texts of the log at a level; how many facts there are of a kind.
+# Texts of the log at a level; the number of facts of a kind.
 sub texts ($keeper, $level) {
     return map { $_->{text} } grep { ($_->{level} // '') eq $level } @{ $keeper->{said} };
 }
@@ -142,15 +141,15 @@ sub certificate ($folder) {
     return -e "$folder/certificates/example.org.pem" && content("$folder/certificates/example.org.pem");
 }
 
-# Lets time pass, and the code work, for these seconds: a hundredth of them at a time, if it would look
-# sooner.
+# Lets `seconds` pass for the code, which works meanwhile: in steps of its own waits, or of a hundredth if
+# these are shorter.
 sub live ($keeper, $seconds) {
     my $end = time + $seconds;
     while (time < $end) { $AHEAD += max($keeper->work, $seconds / 100) }
     return;
 }
 
-# The mistakes in the files of a folder, which a process that was killed has left.
+# The damaged files in a folder that a killed process has left.
 sub damage ($folder) {
     my @damage;
     for my $path (glob "$folder/certificates/*.pem") {
@@ -208,7 +207,7 @@ sub renewals ($self, $count) {
     }
     is $renewed, $count, "$count renewals";
     is scalar(@failed), 0, "... and no failed handshake among $asked" or diag join "\n", @failed;
-    # Clients do not come in each moment.
+    # Clients do not connect during each certificate's time.
     cmp_ok scalar(keys %serials), '>', $count / 2, '... with certificates that change: ' . keys %serials;
     ok wait_for(sub { $count <= (() = $server->log =~ /the certificate files are loaded again/g) }),
         '... each without a signal';
@@ -252,8 +251,8 @@ sub _client ($pebble, $port) {
     POSIX::_exit(0);
 }
 
-# An order, the first one or a renewal, by HTTP or by TLS, is killed at a step: the folder is whole, and the
-# next start goes on. `every`: each step, or each seventh.
+# Kills an order at a step, the first order or a renewal, by HTTP or by TLS: the folder is whole, and the next
+# start completes it. `every`: kills at each step, or at each seventh.
 sub kills ($self, $every = 1) {
     for my $case (
         map {
@@ -284,7 +283,8 @@ sub kills ($self, $every = 1) {
     return;
 }
 
-# Step 0: the number of steps. Otherwise the folder, the certificate before, and whether it was killed.
+# Kills an order at a step. Returns the folder, the certificate before, and whether the process was killed;
+# for step 0 the number of steps.
 sub _killed_at ($self, $wanted, $renewal) {
     my $folder = $self->folder;
     if ($renewal) {
@@ -309,7 +309,7 @@ sub _killed_at ($self, $wanted, $renewal) {
     return ($folder, $before, $? == POSIX::SIGKILL());
 }
 
-# The authority advises when to renew (RFC 9773), and is told which certificate the new one replaces.
+# The authority suggests when to renew (RFC 9773), and is told which certificate the new one replaces.
 sub advice ($self) {
     plan skip_all => 'this pebble gives no advice: script/conformance acme builds one'
         if !$self->{pebble}->advises;
@@ -335,12 +335,12 @@ SKIP: {
     return;
 }
 
-# Advice that changes, that is none, that is of the past. `$due` tells of the certificate that is there.
+# Suggestions that change, that are invalid, and of the past. `$due` tells of the present certificate.
 sub other_advice ($self, $folder, $keeper, $due) {
     my $pebble = $self->{pebble};
     my $first  = $due->();
 
-    # Six hours later the authority has another opinion.
+    # Six hours later the authority suggests another time.
     my $at = sub ($from, $to) {
         my ($start, $end) = map { POSIX::strftime('%Y-%m-%dT%H:%M:%SZ', gmtime time + $_) } $from, $to;
         return encode_json({ suggestedWindow => { start => $start, end => $end } });
@@ -372,7 +372,7 @@ sub other_advice ($self, $folder, $keeper, $due) {
     like $pebble->log, qr/ARI: order "\S+" is a replacement of /,
         '... which replaces it, as the authority knows';
 
-    # As after an order that was killed when the authority had issued.
+    # The state after an order that was killed when the authority had issued the certificate.
     $keeper->work;
     my $newest = certificate($folder);
     my $store  = Peregrine::Acme::Store->new($folder);
@@ -391,7 +391,7 @@ sub other_advice ($self, $folder, $keeper, $due) {
     return;
 }
 
-# The authority cannot come to one port: the other one is tried, and tried first from then on.
+# The authority cannot reach one port: the other one is tried, and from then on tried first.
 sub fallback ($self) {
     local $AHEAD = 0;
     my $pebble = Pebble->new(http_port => free_port(), tls_port => $self->{tls_port});
@@ -448,8 +448,8 @@ sub clock ($self) {
     return;
 }
 
-# The authority is away for days: few attempts, the old certificate stays, and an attempt afterwards has a
-# new one.
+# The authority is away for days: there are few attempts, the old certificate stays, and a later attempt gets
+# a new one.
 sub away ($self) {
     local $AHEAD = 0;
     my $pebble = $self->_pebble(validity => 40 * DAY);
@@ -483,7 +483,7 @@ sub away ($self) {
     return;
 }
 
-# The authority has had enough orders, and says for how long.
+# The authority refuses further orders, and says for how long.
 sub rate_limit ($self) {
     local $AHEAD = 0;
     my $folder = $self->folder;
@@ -514,8 +514,8 @@ sub rate_limit ($self) {
     return;
 }
 
-# A request for a renewal goes when the state tells how the attempt has ended, which `peregrine renew` reads
-# then.
+# A request for a renewal is removed after the state tells how the attempt has ended, because `peregrine
+# renew` reads the state then.
 sub asked ($self) {
     my $folder = $self->folder;
     my $store  = Peregrine::Acme::Store->new($folder);
@@ -538,7 +538,7 @@ sub asked ($self) {
     return;
 }
 
-# A request that comes while a certificate is ordered that was due is for the next one.
+# A request that comes during an order which was due is for the next order.
 sub asked_late ($self) {
     my $folder = $self->folder;
     my $store  = Peregrine::Acme::Store->new($folder);
@@ -606,14 +606,14 @@ sub _fill ($self, $folder, $filler) {
     return;
 }
 
-# The right to write is taken away, from all folders or from that of certificates.
+# The right to write is taken away, from all folders, or from that of certificates.
 sub unwritable ($self) {
     plan skip_all => 'there is no user but the superuser, who may write anywhere'
         if !$self->_as_user(sub { $self->_unwritable });
     return;
 }
 
-# In a child that is no superuser; its results are the test's. False if there is no such user.
+# Runs code with the rights of `nobody`, whose results are the test's. False if there is no such user.
 sub _as_user ($self, $code) {
     return $code->() || 1 if $> != 0;
     my ($uid, $gid) = (getpwnam 'nobody')[ 2, 3 ] or return 0;

@@ -11,13 +11,13 @@ use Time::HiRes qw(sleep time);
 
 our @EXPORT_OK = qw(applications asks_until);
 
-# The applications answer with their version and the process.
+# An application of PSGI and one of PAGI, which answer with their version and their process.
 sub applications {
     my ($version, $deed) = @_;
     return write_both('app', "sub answer { $deed; return qq{$version \$\$} }");
 }
 
-# Asks until it is so: with a connection for each request, which any interpreter may get.
+# Sends requests until `$is_so` is true, each on a connection of its own, so that any interpreter may get it.
 sub asks_until {
     my ($port, $is_so, $seconds) = @_;
     my ($end, %seen) = (time + patience($seconds // 30));

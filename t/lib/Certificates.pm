@@ -56,7 +56,7 @@ sub write {
     return $self;
 }
 
-# Puts a copy in the place of another file, in one step.
+# Puts a copy of another file in a file's place, in one step.
 sub replace {
     my ($self, $name, $source) = @_;
     copy($self->path($source), $self->path("$name.new")) or die "$source: $!";
@@ -105,7 +105,7 @@ sub issue {
     );
 }
 
-# The certificate of that name again, good between two points in time, which are seconds since 1970.
+# Makes a certificate anew, valid between two times in seconds since 1970.
 sub date {
     my ($self, $name, @times) = @_;
     my ($from, $to) = map { POSIX::strftime('%Y%m%d%H%M%SZ', gmtime $_) } @times;
@@ -134,7 +134,7 @@ CONF
     );
 }
 
-# The key of that name again, encrypted.
+# Makes an encrypted copy of a key.
 sub encrypt {
     my ($self, $name, $into, $password) = @_;
     return $self->_openssl(

@@ -1,7 +1,7 @@
 package ChannelLogs;
 
 # Looks through the logs of script/channels: each subscriber of a topic got each entry once and in order, or
-# was told of a reset where it did not. The log of the clients has a line for each event of a subscriber:
+# was told of a reset. The log of the clients has a line for each event of a subscriber:
 #
 #     # phase NAME
 #     17 s news since now                 it subscribes: from now on, or behind a position
@@ -17,10 +17,10 @@ use strict;
 use warnings;
 use experimental 'signatures';
 
-# Problems that are told one by one.
+# Problems that are printed one by one, at most.
 use constant TOLD_MAX => 20;
 
-# Clients' log, publishers' logs, and the phases in which acknowledged entries may be lost.
+# Takes the clients' log, logs of publishers, and the phases in which acknowledged entries may be lost.
 sub new ($class, $log, $acknowledged, %args) {
     my $self = bless {
         log       => $log,
@@ -47,7 +47,7 @@ sub problem_count ($self) { return $self->{count} }
 sub delivered     ($self) { return $self->{delivered} }
 sub phases        ($self) { return @{ $self->{phases} } }
 
-# Resets of fast, or of slow readers.
+# The number of resets of fast, or of slow readers.
 sub resets ($self, $phase, $speed = 'fast') { return $self->{resets}{$phase}{$speed} // 0 }
 
 # Entries without an acknowledgement; acknowledged entries that are lost.
@@ -89,7 +89,7 @@ sub _read_acknowledged ($self, $path) {
     return;
 }
 
-# An entry is in one place.
+# Checks that an entry is at one place only, and the place has one entry only.
 sub _has_place ($self, $topic, $entry, $position) {
     my $place = $self->{place}{$topic}{$entry} //= $position;
     return $self->_found("$topic: entry $entry is at $place and at $position") if $place ne $position;
@@ -108,7 +108,7 @@ sub _read_places ($self) {
     return;
 }
 
-# ---- Subscribers
+# ---- Subscribers ---------------------------------------------------------------------------------
 
 sub _read_subscribers ($self) {
     my %reader;
@@ -140,7 +140,8 @@ sub _read_subscribers ($self) {
     return;
 }
 
-# A client that comes back says where its log ends; that of a WebSocket may know an earlier place only.
+# Checks the position with which a client comes back: it is the end of its log, or for a WebSocket an earlier
+# place.
 sub _since ($self, $reader, $position) {
     my $at = $reader->{at};
     if (defined $at && $position ne 'now') {
@@ -160,15 +161,15 @@ sub _is_behind ($at, $position) {
 sub _from ($self, $reader, $position) {
     my $since = delete $reader->{since};
     return $self->_found("$reader->{name}: a place that was not asked for") if !defined $since;
-    # A stream may have had its reset already.
+    # An event stream may have had its reset already.
     $self->_jump($reader, $position)
         if $since ne 'now' && $since ne $position && $reader->{at} ne $position;
     $reader->{at} = $position;
     return;
 }
 
-# The reader goes on behind another position: a reset has said so, or will before the connection ends (the
-# application of a WebSocket is told of a reset while entries go out).
+# Notes that a reader goes on after another position. A reset has said so, or will before the connection ends:
+# the application of a WebSocket is told of a reset while entries are sent.
 sub _jump ($self, $reader, $position) {
     my $offset = _offset($position);
     my $told   = $reader->{told} // {};
@@ -196,7 +197,7 @@ sub _end ($self, $reader) {
     return;
 }
 
-# The entry behind the last one, and behind no other in any log.
+# Checks that an entry follows the last one of its reader, and follows no other entry in any log.
 sub _entry ($self, $reader, $publisher, $number, $position = undef) {
     $self->{delivered}++;
     my $topic = $reader->{topic};
@@ -204,7 +205,7 @@ sub _entry ($self, $reader, $publisher, $number, $position = undef) {
     return $self->_found("$reader->{name}: an entry before its place is known") if !defined $at;
     my ($epoch, $offset) = split /\./, $at;
     my $next = "$epoch." . ($offset + 1);
-    # Readers of WebSockets may be the only readers of an entry: then its check is not known.
+    # If only WebSockets have read an entry, its check is not known.
     $position //= $self->{place}{$topic}{"$publisher $number"} // "$next.?";
     if (index($position, "$next.") != 0) {
         my ($is_epoch, $is_offset) = split /\./, $position;
@@ -223,7 +224,7 @@ sub _entry ($self, $reader, $publisher, $number, $position = undef) {
     return;
 }
 
-# Each acknowledged entry is in the sequence that ends with the last one.
+# Checks that each acknowledged entry is in the sequence of entries that ends with the last one.
 sub _check_acknowledged ($self) {
     for my $topic (sort keys %{ $self->{acknowledged} // {} }) {
         my %kept = $self->_sequence($topic);
@@ -246,8 +247,8 @@ sub _sequence ($self, $topic) {
     while (defined $position) {
         $kept{$position} = 1;
         my ($epoch, $offset) = split /\./, $position;
-        # A subscriber that has got both knows it. Where all had a reset, it is the entry that came last: the
-        # others at its offset are lost.
+        # A subscriber that has got both entries shows which one was before. If all have had a reset instead,
+        # it is the entry that was acknowledged last: others at its offset are lost.
         my $others = $there{ "$epoch." . ($offset - 1) } // [];
         my ($latest) = sort { $self->_time($topic, $b) <=> $self->_time($topic, $a) } @$others;
         $position = $self->{before}{$topic}{$position} // $latest;

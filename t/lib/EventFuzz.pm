@@ -1,9 +1,9 @@
 package EventFuzz;
 
 # Applications that send events made of hostile Perl values, in any order, from a seed: tied, overloaded,
-# magical, dying, huge, freed in the middle, referring to themselves. While such a value is read it does
-# things of its own: it changes and frees what else the event has, sends, receives, runs the event loop, dies.
-# A seed repeats its events.
+# magical, dying, huge, freed in the middle, referring to themselves. Reading such a value changes and frees
+# other values of the event, sends, receives, runs the event loop, or dies. A seed always makes the same
+# events.
 #
 # Errors are found by the client, which sees memory that was used again on the wire, by the server's
 # log and its end, and by AddressSanitizer (script/test-sanitized, script/fuzz events).
@@ -30,10 +30,10 @@ use constant {
 
 our @KINDS = qw(http sse websocket);
 
-# The byte that freed memory is filled with. No event contains it.
+# The byte with which freed memory is filled. No event contains it.
 my $JUNK = 'J';
 
-# ---- Numbers from a seed
+# ---- Numbers from a seed ------------------------------------------------------------------------
 
 sub _number {
     my ($self, $below) = @_;
@@ -48,7 +48,7 @@ sub _number {
 sub _pick   { my ($self, @list)    = @_; return $list[ $self->_number(scalar @list) ] }
 sub _chance { my ($self, $percent) = @_; return $self->_number(100) < $percent }
 
-# ---- Values
+# ---- Values -------------------------------------------------------------------------------------
 
 {
 
@@ -59,7 +59,7 @@ sub _chance { my ($self, $percent) = @_; return $self->_number(100) < $percent }
         '0+'     => sub { $_[0]{fuzz}->_misbehave($_[0]) },
         fallback => 1;
 
-    # Says nothing as a string.
+    # An object without conversion to a string.
     package EventFuzz::Mute;
     use overload '==' => sub { 1 };
 
@@ -195,7 +195,7 @@ sub _list {
     return \@list;
 }
 
-# ---- Events
+# ---- Events -------------------------------------------------------------------------------------
 
 # Functions that make a right value for each field.
 my %FIELD = (
@@ -265,7 +265,7 @@ sub _event {
     return \%event;
 }
 
-# ---- What a value does while it is read
+# ---- Actions of a value while it is read ---------------------------------------------------------
 
 sub _churn {
     my @list = map { $JUNK x $_ } 1 .. 100;
@@ -300,8 +300,8 @@ my @ACTIONS = (
     sub { my ($self) = @_; bless $self->{event}, 'EventFuzz::Mute' if ref $self->{event} },
 );
 
-# Header lists and pairs may not run code (tied, overloaded): perl's own loops do not hold the arrays that
-# they go through.
+# The list of header fields, if actions may change it. Lists that run code (tied) are left alone, because
+# perl's own loops do not hold the arrays over which they iterate.
 sub _headers {
     my ($self) = @_;
     my $event  = $self->{event};
@@ -315,7 +315,7 @@ sub _pairs {
     return grep { ref eq 'ARRAY' && !tied @$_ } @$list;
 }
 
-# Subscribes to what the server tells, with callbacks of the same kind.
+# Subscribes to events of connection and transport, with callbacks that act, too.
 sub _watch {
     my ($self) = @_;
     my $callback = sub { $self->_misbehave };
@@ -337,7 +337,8 @@ sub _misbehave {
     return $self->_chance(80) ? $self->_fresh(20) : $self->_value;
 }
 
-# DESTROY runs within an assignment or a loop of perl's own: it acts on no value that these work on.
+# Acts in a DESTROY, which runs within an assignment or a loop of perl's own: so it changes no value of the
+# event.
 sub _act_on_destroy {
     my ($self) = @_;
     return if !$self->{state} || $self->{actions}++ > ACTIONS_MAX;
@@ -377,7 +378,7 @@ async sub _run {
     return $self->_end;
 }
 
-# How the application ends.
+# Ends the application in one of several ways.
 sub _end {
     my ($self) = @_;
     my $how = $self->_number(8);
@@ -450,8 +451,8 @@ sub request {
     return;
 }
 
-# Runs a range of seeds, each with all kinds of scopes, against a server of their own; returns what went
-# wrong, or nothing.
+# Runs a range of seeds, each with all types of scopes, against a server of its own; returns texts of
+# problems.
 sub run {
     my ($first, $last, %options) = @_;
     my @findings;

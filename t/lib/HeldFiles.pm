@@ -1,8 +1,8 @@
 package HeldFiles;
 
-# A file system whose requests wait until a test lets them go: slow storage, by hand. It speaks to the
-# kernel itself (/dev/fuse; Linux's include/uapi/linux/fuse.h), in a process of its own, and is mounted in a
-# mount namespace of the test's, so that nothing is left of it.
+# A file system whose requests wait until a test lets them go: slow storage, by hand. It speaks the kernel's
+# protocol itself (/dev/fuse; Linux's include/uapi/linux/fuse.h), in a process of its own, and is mounted in a
+# mount namespace of the test's, so that it ends with the test.
 #
 #   my $files = HeldFiles->mount(\%content) or plan skip_all => $HeldFiles::why;
 #   $files->hold('read');                   # or 'lookup', 'open', 'getattr'
@@ -10,8 +10,8 @@ package HeldFiles;
 #   $files->wait_held;                      # until a request waits
 #   $files->let_go;                         # all that wait, and those that come
 #
-# "name-1", "name-2" and so on are files like "name": the kernel keeps what it has read of one. Each look at a
-# name asks again.
+# "name-1", "name-2" and so on are files with the content of "name", because the kernel caches content that
+# was read. Names are not cached.
 
 use strict;
 use warnings;
@@ -46,7 +46,8 @@ my %NAME_OF = reverse %OPCODE;
 my ($ENOENT, $EINTR, $ENOSYS) = (2, 4, 38);
 my ($NEW_NAMESPACE, $RECURSIVE_PRIVATE) = (0x20000, 0x4000 | 0x40000);
 
-# `content`: what is in the files, by their names. Nothing, and $why, where that is not to be had.
+# Mounts the file system. `content`: contents by file name. Returns nothing, and sets $why, if that is
+# impossible.
 sub mount {
     my ($class, $content) = @_;
     $why = 'the numbers of system calls are not known';
@@ -83,16 +84,16 @@ sub mount {
     return $self;
 }
 
-# Requests of this kind wait from now on.
+# Makes requests of a kind wait from now on.
 sub hold { my ($self, $kind) = @_; return $self->_tell("hold $kind") }
 
-# Lets requests that wait go on, and later requests do not wait. Returns how many waited.
+# Lets waiting requests go on, and later ones not wait. Returns the number of those that have waited.
 sub let_go { my ($self) = @_; return $self->_tell('go') }
 
-# How many requests of a kind have come.
+# The number of requests of a kind that have come.
 sub count { my ($self, $kind) = @_; return $self->_tell("count $kind") }
 
-# How many wait.
+# The number of requests that wait.
 sub held { my ($self) = @_; return $self->_tell('held') }
 
 sub _tell {
@@ -104,7 +105,7 @@ sub _tell {
     return $answer;
 }
 
-# Until a request waits.
+# Waits until a request waits.
 sub wait_held {
     my ($self) = @_;
     TestTools::wait_for(sub { $self->held > 0 }, 30);
@@ -151,7 +152,7 @@ sub _serve {
             my $kind    = $NAME_OF{$opcode} // 'unknown';
             my @request = ($kind, $unique, $node, substr $message, 40);
             if ($kind eq 'interrupt') {
-                # The thread that waits was killed, and does not end before its request is answered.
+                # The process that waits was killed, and does not end before its request is answered.
                 my $wanted = unpack 'Q', $request[3];
                 _reply($device, $wanted, $EINTR, '') for grep { $_->[1] == $wanted } @held;
                 @held = grep { $_->[1] != $wanted } @held;
@@ -209,7 +210,7 @@ sub _getattr {
     return 0, pack('Q L2', 0, 0, 0) . $self->_attributes($node);
 }
 
-# The kernel keeps what was read (FOPEN_KEEP_CACHE): to drop it an open would wait for reads.
+# The flag FOPEN_KEEP_CACHE: an open that drops cached content would wait for reads.
 sub _open    { return 0, pack 'Q L2', 0, 2, 0 }
 sub _opendir { return 0, pack 'Q L2', 0, 0, 0 }
 sub _readdir { return 0, '' }

@@ -1,7 +1,7 @@
 package LoopWithEngine;
 
 # An IO::Async::Loop::Peregrine that waits in an engine from the start, although IO::Async's tests measure
-# loops.
+# loops, which would keep it from that.
 
 use strict;
 use warnings;

@@ -10,8 +10,8 @@ use TestTools qw(content);
 
 our @EXPORT_OK = qw(tables);
 
-# By the heading that they stand under: rows, as hashes by the names of columns. A table is a block of code
-# whose first line names its columns, with two spaces between them; a column begins where its name does.
+# Tables by their headings: lists of rows, which are hashes by column name. A table is a block of code whose
+# first line names its columns, with two spaces between them; a column begins where its name does.
 sub tables ($file) {
     my (%tables, $heading);
     for my $part (split /^(?==head\d )/m, content($file)) {

@@ -11,8 +11,8 @@ use TestTools qw(content);
 our $VERSION   = '0.003000';
 our @EXPORT_OK = qw(examples questions);
 
-# The blocks of code in a guide: whole scripts as [name, text], where a name has the heading above, and the
-# texts of modules by their names, as a reference to a hash.
+# The blocks of code in a guide: whole scripts as [name, text], named by the heading above, and a reference to
+# a hash of the texts of modules by name.
 sub examples {
     my ($source, $guide) = @_;
     my ($heading, $block, @found, %modules) = ('', '');
@@ -35,8 +35,8 @@ sub examples {
     return (\%modules, @found);
 }
 
-# The questions for a script: [method, path] of each route; the method of a WebSocket is 'WS'. A process of
-# its own loads the script.
+# Requests for a script: [method, path] of each route; the method of a WebSocket is 'WS'. A process of its own
+# loads the script.
 sub questions {
     my ($file, $library) = @_;
     my $pid = open(my $out, '-|') // die "fork: $!";
@@ -67,7 +67,7 @@ sub _routes {
     } grep { $_ ne 'HEAD' && $_ ne 'OPTIONS' } @methods;
 }
 
-# A path whose placeholders are filled in as they ask for, and one with something else.
+# A path whose placeholders have values that match, and a path with other values.
 sub _paths {
     my ($route) = @_;
     my (%wanted, %other);

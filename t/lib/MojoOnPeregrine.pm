@@ -1,15 +1,16 @@
 package MojoOnPeregrine;
 
-# For Mojolicious' own tests, with -MMojoOnPeregrine: the server of Mojo::UserAgent, so that of Test::Mojo,
-# is a PAGI::Server in this process, on a loop that waits in its engine. Test::Mojo runs that loop; other
-# user agents that block have a loop of their own, in whose turns the server has its own, too.
+# For Mojolicious' own tests, with -MMojoOnPeregrine: the server of Mojo::UserAgent, and thus of Test::Mojo,
+# is a PAGI::Server in this process, on a loop that waits in its engine. Test::Mojo runs that loop; other user
+# agents that block have a loop of their own, in whose turns the server has its own, too.
 
 use strict;
 use warnings;
 
 my $loop;
 
-# The server's own work is on the loop, too: a tick is one turn of it, and it never lacks work.
+# A reactor whose tick is one turn of the loop, and which never lacks work, because the server's own work is
+# on the loop, too.
 {
 
     package MojoOnPeregrine::Reactor;
@@ -52,7 +53,7 @@ our $VERSION = '0.003000';
 $loop = IO::Async::Loop::Peregrine->new;
 my $reactor = Mojo::IOLoop->singleton->reactor->attach($loop);
 
-# A server for each user agent, until it asks for another by `restart`.
+# The port of the server for a user agent, which keeps it until it calls `restart`.
 sub port_of {
     my ($self, $scheme) = @_;
     return $self->{peregrine_port}{$scheme} //= do {
@@ -75,7 +76,7 @@ sub port_of {
     };
 }
 
-# The certificate that Mojolicious has for its tests.
+# The certificate of Mojolicious' tests.
 sub certificate {
     my $folder = path($INC{'Mojo/IOLoop.pm'})->sibling('IOLoop', 'resources');
     return { cert_file => "$folder/server.crt", key_file => "$folder/server.key" };

@@ -38,7 +38,8 @@ sub run_text {
     return;
 }
 
-# The titles of tests that failed, those of subtests in front; a subtest that fails by them does not count.
+# Titles of failed tests, behind the titles of their subtests. A subtest does not count itself if tests within
+# it have failed.
 sub failures {
     my ($text) = @_;
     my (%titles, %failed);
@@ -55,7 +56,7 @@ sub failures {
     return sort keys %failed;
 }
 
-# A server catches SIGTERM, so a test that hangs is ended by SIGKILL.
+# Runs a test file. One that hangs is ended by SIGKILL, because a server catches SIGTERM.
 sub run_file {
     my ($path, $what, $exceptions, @modules) = @_;
     my $output = File::Temp->new;

@@ -33,7 +33,7 @@ sub new {
         certificate             => $files->path('pebble.pem'),
         privateKey              => $files->path('pebble.key'),
         httpPort                => 0 + $args{http_port},
-        # Older ones know the first, newer ones the second.
+        # Older versions know the first key, newer ones the second.
         $args{validity}
         ? (
             certificateValidityPeriod => 0 + $args{validity},
@@ -44,16 +44,16 @@ sub new {
     );
     $files->write('pebble.json', encode_json({ pebble => \%config }));
     my @names = ('-http01', '', '-https01', '', '-tlsalpn01', '', '-defaultIPv6', '');
-    # Newer ones know the first, older ones the second.
+    # Newer versions know the first flag, older ones the second.
     my ($serve) = `pebble-challtestsrv -help 2>&1` =~ /^ +(-dnsserver|-dns01)\b/m
         or die 'pebble-challtestsrv has no flag for the address of its name server';
     my $resolve = TestServer->spawn('pebble-challtestsrv', @names, '-defaultIPv4', '127.0.0.1', $serve,
         "127.0.0.1:$port{dns}", '-management', "127.0.0.1:$port{dns_manage}");
-    # `sleep`: it takes up to this many seconds before it asks.
+    # `sleep`: pebble waits up to so many seconds before it asks for a challenge.
     local @ENV{qw(PEBBLE_VA_NOSLEEP PEBBLE_VA_SLEEPTIME)} =
         $args{sleep} ? (0, $args{sleep}) : (1, '');
     local $ENV{PEBBLE_WFE_NONCEREJECT} = $args{nonce_reject} // 0;
-    # A challenge is asked for with each order.
+    # A challenge is asked for at each order.
     local $ENV{PEBBLE_AUTHZREUSE} = 0;
     my $authority = TestServer->spawn(
         -x BUILT ? BUILT : 'pebble', '-config', $files->path('pebble.json'), '-dnsserver',
@@ -65,7 +65,7 @@ sub new {
     return $self;
 }
 
-# The root of the certificates that it issues.
+# The root of the certificates that the authority issues.
 sub _root {
     my ($self) = @_;
     my $got = HTTP::Tiny->new(timeout => 5, verify_SSL => 0)
@@ -73,7 +73,7 @@ sub _root {
     return $got->{success} ? $got->{content} : undef;
 }
 
-# The addresses of all names: 127.0.0.1, or the one at which no server listens.
+# Makes all names lead to 127.0.0.1, or to the address at which no server listens.
 sub _resolve_to {
     my ($self, $address) = @_;
     my $done =
@@ -92,7 +92,7 @@ sub advises {
     return $got->{content} =~ /"renewalInfo"/ ? 1 : 0;
 }
 
-# Whether the authority can be told what to suggest: Debian 13's pebble suggests, and cannot.
+# Whether a test can set the suggestion: Debian 13's pebble suggests, but cannot be told what.
 sub takes_advice {
     my ($self) = @_;
     my $got = HTTP::Tiny->new(timeout => 10, verify_SSL => 0)
@@ -100,7 +100,7 @@ sub takes_advice {
     return $got->{content} =~ /\A404 page not found/ ? 0 : 1;
 }
 
-# The authority's answer from now on to questions when to renew a certificate: a text.
+# Sets the answer, a text, to questions when to renew a certificate.
 sub advise {
     my ($self, $pem, $answer) = @_;
     my ($leaf) = $pem =~ /(-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----)/s;
@@ -121,7 +121,7 @@ sub directory { return "https://localhost:$_[0]{port}{listen}/dir" }
 sub roots { return $_[0]{files}->path('roots.pem') }
 
 # The certificate of example.org that the server at a port serves, as PEM; '' if it serves none of this
-# authority's.
+# authority.
 sub served {
     my ($self, $tls_port) = @_;
     my $socket = IO::Socket::SSL->new(

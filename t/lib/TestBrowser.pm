@@ -14,7 +14,7 @@ use POSIX       qw(WNOHANG);
 use TestTools   qw(patience);
 use Time::HiRes qw(sleep time);
 
-my $PATIENCE = patience(60);    # seconds until a page shows what it should
+my $PATIENCE = patience(60);    # seconds until a page must show what the test expects
 
 # Whether a browser is installed.
 sub is_there {
@@ -26,7 +26,7 @@ sub _program {
     return grep { -x "$_/$name" } split /:/, $ENV{PATH};
 }
 
-# `more`: further arguments of Chromium.
+# Starts a browser. `more`: further arguments of Chromium.
 sub start {
     my ($class, @more) = @_;
     my $self = bless { http => HTTP::Tiny->new(timeout => 60), folder => File::Temp->newdir }, $class;
@@ -48,7 +48,8 @@ sub start {
     return $self;
 }
 
-# The port that it picks is free for IPv6, and may be in use for IPv4: then it ends, and is started again.
+# Starts chromedriver; returns its port. It picks one that is free for IPv6, and ends if that is in use for
+# IPv4: then it is started again.
 sub _start_driver {
     my ($self) = @_;
     for (1 .. 10) {
@@ -105,14 +106,14 @@ sub _call {
     return $value;
 }
 
-# Opens a page in the tab at hand.
+# Opens a page in the present tab.
 sub go {
     my ($self, $url) = @_;
     $self->_call(POST => "$self->{session}/url", { url => $url });
     return $self;
 }
 
-# Opens a new tab and turns to it; its handle, for `turn_to`.
+# Opens a new tab and turns to it; returns its handle, for `turn_to`.
 sub new_tab {
     my ($self) = @_;
     my $tab = $self->_call(POST => "$self->{session}/window/new", { type => 'tab' })->{handle};
@@ -120,7 +121,7 @@ sub new_tab {
     return $tab;
 }
 
-# The handle of the tab at hand.
+# The handle of the present tab.
 sub tab {
     my ($self) = @_;
     return $self->_call(GET => "$self->{session}/window");
@@ -145,7 +146,7 @@ sub text {
         $selector);
 }
 
-# Waits until a JavaScript expression is true; what it is, or nothing after some seconds.
+# Waits until a JavaScript expression is true; returns its value, or nothing after $PATIENCE.
 sub wait_for {
     my ($self, $expression, @arguments) = @_;
     for (my $end = time + $PATIENCE; time < $end; sleep 0.05) {
@@ -155,7 +156,7 @@ sub wait_for {
     return;
 }
 
-# Waits until the text of an element matches; the text.
+# Waits until the text of an element matches; returns the text.
 sub wait_for_text {
     my ($self, $selector, $pattern) = @_;
     my $text;

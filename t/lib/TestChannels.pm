@@ -32,7 +32,7 @@ use TestLoad;
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 
-# Worker pool: a task for one process of all.
+# A worker pool: one process of all gets a task.
 async sub lifespan {
     my ($scope, $receive, $send) = @_;
     my $channels = $scope->{'pagi.channels'};
@@ -53,7 +53,7 @@ async sub lifespan {
     }
 }
 
-# Chat room. The first text is the process.
+# A chat room. The first text names the process and its channel.
 async sub chat {
     my ($scope, $receive, $send) = @_;
     my $channels   = $scope->{'pagi.channels'};
@@ -82,7 +82,7 @@ async sub chat {
     }
 }
 
-# Server-side push, as an event stream.
+# A push by the server, as an event stream.
 async sub events {
     my ($scope, $receive, $send) = @_;
     await $scope->{'pagi.channels'}->subscribe('notifications.user.1');
@@ -102,7 +102,7 @@ async sub answer {
     await $send->({ type => 'http.response.body', body => $body });
 }
 
-# Waits for a message, after its body has come.
+# Waits for a message of the channel, after the request's body has come.
 async sub message {
     my ($receive) = @_;
     while (1) {
@@ -131,7 +131,7 @@ my %DO = (
         await $scope->{'pagi.channels'}->subscribe($scope->{query_string});
         return await message($receive);
     },
-    # A process that the application forks.
+    # Calls in a process that the application forks.
     '/child' => async sub {
         my ($scope) = @_;
         my $channels = $scope->{'pagi.channels'};
@@ -141,8 +141,8 @@ my %DO = (
         syswrite STDOUT, join ' ', map { $_->failure // 'done' } @said;
         POSIX::_exit(0);
     },
-    # The body is a list of calls: [method, arguments]. `me` is the channel, `mail` what has come; `sleep`
-    # blocks for some seconds.
+    # The body is a list of calls: [method, arguments]. `me` returns the channel, `mail` the messages that
+    # have come; `sleep` blocks for some seconds.
     '/calls' => async sub {
         my ($scope, $receive) = @_;
         my $channels = $scope->{'pagi.channels'};
@@ -181,7 +181,7 @@ async sub {
 PERL
 }
 
-# The value of an answer.
+# The decoded answer to a request.
 sub asked {
     my ($server, $path, $calls) = @_;
     my $response =
@@ -189,7 +189,8 @@ sub asked {
     return $json->decode($response->{body} || 'null');
 }
 
-# Opens connections until they are of two processes: the two. `open` returns one, and its process.
+# Opens connections until two are with different processes, and returns these two. `open` returns a connection
+# and its process.
 sub on_both {
     my ($open) = @_;
     my %by_pid;
@@ -201,7 +202,7 @@ sub on_both {
     return map { $by_pid{$_} } sort keys %by_pid;
 }
 
-# A WebSocket in a room, its process and its channel.
+# A WebSocket in a room, with its process and its channel.
 sub chat {
     my ($server, $room) = @_;
     my $socket = TestWebSocket->open($server->port, "/chat/$room");

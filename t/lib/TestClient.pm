@@ -19,7 +19,7 @@ use Time::HiRes qw(time);
 
 our @EXPORT_OK = qw(get post exchange);
 
-# `first`: bytes that go before everything else, TLS included, such as a PROXY header.
+# Connects. `first`: bytes before all others, TLS included, such as a PROXY header.
 sub new {
     my ($class, $port, %options) = @_;
     my $socket = $port =~ m{/} ? _connected_to_path($port) : _connected_to_port($port, %options);
@@ -28,7 +28,7 @@ sub new {
         if $options{receive_buffer};
     _start_tls($socket, $options{tls}) if $options{tls};
     my $timeout = $options{timeout} || patience(30);
-    # Readable is not enough: over TLS it may be half a record.
+    # A readable socket is not enough: over TLS it may have half a record.
     setsockopt $socket, SOL_SOCKET, $_, pack('l!l!', 1 + int $timeout, 0) for SO_RCVTIMEO, SO_SNDTIMEO;
     my $self = bless { socket => $socket, buffer => '', timeout => $timeout }, $class;
     $self->{tls} = $options{tls} ? 1 : 0;
@@ -53,8 +53,8 @@ sub _connected_to_path {
     return IO::Socket::UNIX->new(Type => SOCK_STREAM, Peer => $path) || die "connect to $path: $!";
 }
 
-# `tls`: options of IO::Socket::SSL. Unless they say otherwise the server's certificate is not verified, and
-# the system's authorities are not read, which takes longer than all else.
+# Begins TLS. `tls`: options of IO::Socket::SSL. By default the certificate is not verified, and the system's
+# authorities are not read, which would take long.
 sub _start_tls {
     my ($socket, $tls) = @_;
     require IO::Socket::SSL;
@@ -66,8 +66,7 @@ sub _start_tls {
 # The IO::Socket::SSL, or the plain socket.
 sub socket { return $_[0]{socket} }
 
-# Sends all bytes. What a peer that has gone does not take is dropped; a peer that takes nothing in
-# time is an exception.
+# Sends all bytes. Bytes that a closed peer does not take are dropped; dies if a peer takes none in time.
 sub send {
     my ($self, $bytes) = @_;
     local $SIG{PIPE} = 'IGNORE';
@@ -81,7 +80,7 @@ sub send {
     return $self;
 }
 
-# Reads more into the buffer. False at the end of the stream, on an error and when the time is up.
+# Reads bytes into the buffer. False at the end of the stream, on an error and when the time is up.
 sub _fill {
     my ($self, $end) = @_;
     my $left = $end - time;
@@ -119,7 +118,7 @@ sub rest {
     return $self->{ended} ? substr $self->{buffer}, 0, length $self->{buffer}, '' : undef;
 }
 
-# Whether the connection ended with a reset: then what was read before is not all.
+# Whether the connection ended with a reset: then bytes may have been lost.
 sub was_reset { return $_[0]{was_reset} }
 
 # All bytes that arrive within some seconds.
@@ -163,7 +162,7 @@ sub _chunked {
 }
 
 # The next response as a hash: status, reason, fields (list), header (hash), body, chunks, trailers, and
-# `complete`, false if the connection ended, or the time was up, within it. undef if no response came.
+# `complete`, false if the connection ended, or the time was up, within the response. undef: no response came.
 sub response {
     my ($self, %options) = @_;
     my $head = $self->_until(qr/\r\n\r\n/) // return;
@@ -188,7 +187,7 @@ sub response {
     return $response;
 }
 
-# Over TLS: sends bytes, and behind them a record that the server cannot open, in one segment.
+# Sends bytes over TLS, and after them a record that the server cannot decrypt, in one segment.
 sub send_broken {
     my ($self, $bytes) = @_;
     my $socket = $self->{socket};
@@ -199,7 +198,7 @@ sub send_broken {
     return $self;
 }
 
-# Says that nothing more will be sent: with close_notify over TLS.
+# Ends this side of the connection; over TLS with close_notify.
 sub half_close {
     my ($self) = @_;
     if ($self->{tls}) {
@@ -216,7 +215,7 @@ sub close {
     return;
 }
 
-# Closes with a reset instead of a polite end.
+# Closes the connection with a reset.
 sub reset {
     my ($self) = @_;
     setsockopt $self->{socket}, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0);

@@ -1,7 +1,7 @@
 package TestGate;
 
 # Gates with names, at which an application waits until its test opens them: files in a folder of the test. A
-# time would be too short on a busy machine, and too long on any other.
+# pause would be too short on a busy machine, and too long on any other.
 
 use strict;
 use warnings;
@@ -17,7 +17,7 @@ sub new {
     return bless { folder => File::Temp->newdir }, $class;
 }
 
-# In the test: lets whoever waits, or comes, pass.
+# Opens a gate, in the test: applications that wait there, or come later, pass.
 sub open {
     my ($self, $name) = @_;
     CORE::open my $file, '>', "$self->{folder}/$name" or die "$name: $!";
@@ -29,7 +29,7 @@ sub is_open {
     return -e "$self->{folder}/$name";
 }
 
-# In the application: a Future that waits in the event loop.
+# A Future in the application that waits in the event loop until a gate is open.
 async sub passed {
     my ($self, $name) = @_;
     my $end = time + patience(60);
@@ -37,7 +37,7 @@ async sub passed {
     return;
 }
 
-# Like `wait`, but blocks the process meanwhile.
+# Waits like `passed`, but blocks the process.
 sub block {
     my ($self, $name) = @_;
     wait_for(sub { $self->is_open($name) }, 60);

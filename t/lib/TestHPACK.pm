@@ -1,7 +1,7 @@
 package TestHPACK;
 
-# Header blocks of HTTP/2 (RFC 7541): a decoder for what a server sends, and an encoder that leaves nothing
-# in tables unless it is asked to.
+# Header blocks of HTTP/2 (RFC 7541): a decoder for a server's blocks, and an encoder that adds nothing to
+# tables unless it is asked to.
 
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Exporter qw(import);
 
 our @EXPORT_OK = qw(block huffman indexed integer literal table_size);
 
-# The fields that both ends know (appendix A); those without a value here have none there.
+# The static table (appendix A); fields without a value here have none there.
 my @STATIC = map { [ split /=/, $_, 2 ] } split ' ', <<'END';
 :authority= :method=GET :method=POST :path=/ :path=/index.html :scheme=http :scheme=https :status=200
 :status=204 :status=206 :status=304 :status=400 :status=404 :status=500 accept-charset=
@@ -23,7 +23,7 @@ server= set-cookie= strict-transport-security= transfer-encoding= user-agent= va
 END
 $_->[1] =~ tr/~/ / for @STATIC;
 
-# Bits of the code of each byte and of EOS. The code is canonical, so that these say all (appendix B).
+# Bits of the code of each byte and of EOS. The code is canonical, so the lengths define it (appendix B).
 my @LENGTHS = split ' ', <<'END';
 13 23 28 28 28 28 28 28 28 24 30 28 28 30 28 28 28 28 28 28 28 28 30 28
 28 28 28 28 28 28 28 28 6 10 10 12 13 6 8 11 10 10 8 11 8 6 6 6
@@ -51,7 +51,7 @@ my (@CODES, %SYMBOLS);    # by byte, and by code: strings of bits
 
 # ---- Encoding ---------------------------------------------------------------------------------------
 
-# A number behind `first`, whose lower `bits` it begins in (section 5.1).
+# A number that begins in the lower `bits` of `first` (section 5.1).
 sub integer {
     my ($first, $bits, $number) = @_;
     my $most = (1 << $bits) - 1;
@@ -74,7 +74,7 @@ sub _string {
     return integer($squeeze ? 128 : 0, 7, length $coded) . $coded;
 }
 
-# A literal field. Options: `keep` puts it into the table, `name` is an index in place of its name, `huffman`.
+# A literal field. Options: `keep` adds it to the table, `name` is an index in place of its name, `huffman`.
 sub literal {
     my ($name, $value, %options) = @_;
     my ($first, $bits) = $options{keep} ? (64, 6) : (0, 4);
@@ -90,13 +90,13 @@ sub indexed {
     return integer(128, 7, $index);
 }
 
-# The table has this many bytes from here on.
+# Sets the size of the table, in bytes.
 sub table_size {
     my ($bytes) = @_;
     return integer(32, 5, $bytes);
 }
 
-# Fields as pairs, one behind the other.
+# A block of literal fields, given as pairs.
 sub block {
     my (@fields) = @_;
     my $bytes = '';

@@ -1,8 +1,8 @@
 package TestHTTP2;
 
 # A small HTTP/2 client on TestClient (RFC 9113): it sends exactly the frames that a test gives it, right or
-# wrong, and puts together what comes, stream by stream. Settings and pings are acknowledged, and what was
-# read is credited, unless a test wants that otherwise.
+# wrong, and collects what comes by stream. It acknowledges settings and pings, and gives credit for content,
+# unless a test wants that otherwise.
 
 use strict;
 use warnings;
@@ -49,9 +49,9 @@ my @SETTINGS = qw(
     MAX_HEADER_LIST_SIZE - ENABLE_CONNECT_PROTOCOL NO_RFC7540_PRIORITIES
 );
 
-# ---- What is sent -------------------------------------------------------------------------------------
+# ---- Sending --------------------------------------------------------------------------------------
 
-# The bytes of a frame; `length` lies about that of the payload.
+# The bytes of a frame; `length` is a wrong length of the payload.
 sub frame {
     my ($type, $flags, $stream, $payload, %options) = @_;
     $payload = '' if !defined $payload;
@@ -80,8 +80,8 @@ sub request_fields {
 }
 
 # Connects, and sends preface and settings. Options are those of TestClient, and `settings`, pairs; `window`:
-# credit for the connection beyond what everybody has; `manual`: nothing is acknowledged or credited;
-# `silent`: nothing is sent. With `tls` ALPN offers h2, unless it says otherwise.
+# additional credit for the connection; `manual`: nothing is acknowledged or credited; `silent`: nothing is
+# sent. With `tls` ALPN offers h2, unless `tls` says otherwise.
 sub new {
     my ($class, $port, %options) = @_;
     my %own  = map { $_ => delete $options{$_} } qw(settings window manual silent);
@@ -99,7 +99,7 @@ sub new {
     return $self->send($hello);
 }
 
-# All these bytes; those that a peer which has gone does not take are dropped.
+# Sends bytes. Bytes that a closed peer does not take are dropped.
 sub send {
     my ($self, @bytes) = @_;
     $self->{client}->send(join '', @bytes);
@@ -119,8 +119,8 @@ sub next_id {
     return $id;
 }
 
-# Sends a request and tells its stream. Options: those of request_fields; `body`: content; `open`: more of it
-# will be sent; `trailers`, pairs.
+# Sends a request; returns its stream. Options: those of request_fields; `body`: content; `open`: further
+# content will be sent; `trailers`, pairs.
 sub request {
     my ($self, $path, %options) = @_;
     my $id   = $self->next_id;
@@ -135,7 +135,7 @@ sub request {
     return $id;
 }
 
-# Content of a stream; `last` ends it.
+# Sends content of a stream; `last` ends the stream.
 sub data {
     my ($self, $id, $bytes, $last) = @_;
     return $self->send_frame(DATA, $last ? END_STREAM : 0, $id, $bytes);
@@ -151,10 +151,10 @@ sub credit {
     return $self->send_frame(WINDOW_UPDATE, 0, $id, pack 'N', $bytes);
 }
 
-# ---- What comes ---------------------------------------------------------------------------------------
+# ---- Receiving ------------------------------------------------------------------------------------
 
 # The next frame as a hash: type, flags, stream, payload. Nothing at the end of the connection or when the
-# time is up. What it says is noted.
+# time is up. The frame is added to the stream's state.
 sub next_frame {
     my ($self) = @_;
     my $client = $self->{client};
@@ -250,8 +250,8 @@ sub until {
     }
 }
 
-# Sends bytes and takes what comes meanwhile, so that neither side can make the other wait for ever. False:
-# the server has ended the connection, or said that it will.
+# Sends bytes and reads frames meanwhile, so that neither side waits for the other for ever. False: the server
+# has ended the connection, or has said that it will.
 sub pour {
     my ($self, $bytes) = @_;
     my ($client, $at, $end) = ($self->{client}, 0, time + patience(30));
@@ -274,7 +274,7 @@ sub pour {
     return 1;
 }
 
-# Notes the frames that are complete in the client's buffer.
+# Reads the frames that are complete in the client's buffer.
 sub _take_complete {
     my ($self) = @_;
     my $client = $self->{client};
@@ -287,13 +287,13 @@ sub _take_complete {
 }
 
 # A stream's state so far: a hash with status, header (by name), fields, body, trailers, interim, reset (a
-# code's name), window (credit that came), ended.
+# code's name), window (credit from the server), ended.
 sub stream {
     my ($self, $id) = @_;
     return $self->{streams}{$id} ||= {};
 }
 
-# A stream's state when its response is complete, or the stream was reset; undef if that does not happen.
+# A stream's state when its response is complete, or the stream was reset; undef: neither happens in time.
 sub response {
     my ($self, $id) = @_;
     my $stream = $self->stream($id);
@@ -302,14 +302,14 @@ sub response {
     return $stream;
 }
 
-# Asks and waits.
+# Sends a request and waits for its response.
 sub get {
     my ($self, $path, %options) = @_;
     return $self->response($self->request($path, %options));
 }
 
-# Why the server ends the connection: the last GOAWAY, once the connection has ended; undef if it does not.
-# `code` is 'closed' if there was none.
+# The last GOAWAY as a hash, once the server has ended the connection; undef if it does not. `code` is
+# 'closed' if there was none.
 sub end {
     my ($self) = @_;
     my $end = time + patience(30);

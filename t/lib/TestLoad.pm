@@ -1,7 +1,7 @@
 package TestLoad;
 
-# Clients that ask a server all the time, each in a process of its own, and check every byte of what they are
-# answered. What goes wrong is told with the process that had served the connection before.
+# Clients that send requests all the time, each in a process of its own, and check every byte of the
+# responses. A failure is reported with the process that had served the connection before.
 
 use strict;
 use warnings;
@@ -13,14 +13,14 @@ use Time::HiRes qw(time);
 # A client that never paused would take the processor from the servers whose change it watches.
 use constant { FAILURES_MAX => 5, REQUESTS_MIN => 60, PAUSE_S => 0.002 };
 
-# The body for a path: a number of letters, beginning at a place in the alphabet.
+# The body for a path: `$size` letters, from the place `$first` in the alphabet on.
 sub body_of {
     my ($first, $size) = @_;
     my $letters = join '', 'a' .. 'z', 'A' .. 'Z', 0 .. 9, "\n";
     return substr $letters x (1 + ($first + $size) / length $letters), $first, $size;
 }
 
-# The text of an application that answers /FIRST/SIZE so, and says who it is.
+# The text of an application that answers /FIRST/SIZE with such a body, and names its process.
 sub application {
     my ($version) = @_;
     return <<"APP" . <<'APP';
@@ -50,17 +50,19 @@ async sub {
 APP
 }
 
-# `tls`: 1 for HTTPS. `fresh`: a connection for each request. `pause`: seconds between two requests (0.002).
+# Starts a client. `tls`: 1 for HTTPS; `fresh`: a connection for each request; `pause`: seconds between two
+# requests (default PAUSE_S).
 sub start {
     my ($class, $port, %options) = @_;
-    require TestClient;    # not in the servers that load this module
+    require TestClient;    # loaded here, because servers load this module, too
     pipe my $here, my $tell  or die "pipe: $!";
     pipe my $stop, my $hurry or die "pipe: $!";
     my $pid = fork // die "fork: $!";
     if (!$pid) {
         alarm patience($options{alarm} || 230);
         close $here;
-        # A signal would interrupt a request, whose answer would be taken for the next one's.
+        # A pipe ends the client: a signal would interrupt a request, whose answer would be taken for the next
+        # one's.
         my %told = eval {
             _ask_until(sub { _has_come($stop) }, $tell, $port, %options);
         };
@@ -81,8 +83,8 @@ sub _has_come {
     return select $bits, undef, undef, 0;
 }
 
-# Ends the client: how many requests it has made, and [ begun, failed, process, text ] of each that failed,
-# with the process whose connection it was, 0 while nobody knows.
+# Ends the client. Returns the number of its requests, and [ begun, failed, process, text ] for each failed
+# one; `process` is the one that had the connection, 0: not known yet.
 sub finish {
     my ($self) = @_;
     local $SIG{PIPE} = 'IGNORE';
@@ -141,7 +143,7 @@ sub _compare {
         . substr($wanted, $at, 20) . "'\n";
 }
 
-# The process that answered, and whether the connection goes on.
+# Sends a request. Returns the process that has answered, and whether the connection goes on.
 sub _ask {
     my ($socket, $first, $size, $last) = @_;
     local $SIG{PIPE} = 'IGNORE';

@@ -1,6 +1,6 @@
 package TestMaster;
 
-# Masters of the test's own process: a loop, masters on it, and turns of the loop until something is so.
+# Masters in the test's own process: a loop, masters on it, and turns of the loop until a condition is true.
 
 use strict;
 use warnings;
@@ -32,7 +32,7 @@ sub master {
     );
 }
 
-# Turns the loop for 20 s at most, and returns whether it is so.
+# Turns the loop until `$is_so` is true, for 20 s at most; returns whether it is.
 sub loop_until {
     my ($is_so) = @_;
     my $until = Time::HiRes::time() + patience(20);

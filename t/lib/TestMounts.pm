@@ -12,7 +12,7 @@ use TestWorkers qw(write_file);
 
 our @EXPORT_OK = qw(all_serve app asked serves);
 
-# An application that answers, or does what `code` does with $path; `begin` runs when it is loaded.
+# The file of an application that runs `code` with $path before it answers; `begin` runs when it is loaded.
 sub app {
     my ($name, $version, $code, $begin) = @_;
     ($code, $begin) = map { $_ // '' } $code, $begin;
@@ -31,7 +31,7 @@ sub {
 PERL
 }
 
-# Name, version and process; or the status.
+# Name, version and process of the answering application; or the status.
 sub asked {
     my ($port, $path) = @_;
     my $answer = get($port, $path) || {};
@@ -43,7 +43,7 @@ sub serves {
     return wait_for(sub { ((asked($port, $path))[1] // '') eq $version });
 }
 
-# The master has heard that all workers of the mount serve, and knows their size from then on.
+# Waits until the master has heard that all workers of a mount serve, whose size it knows then.
 sub all_serve {
     my ($server, $path) = @_;
     return wait_for(sub {

@@ -1,6 +1,6 @@
 package TestPool;
 
-# The application of the tests of worker pools, its handlers, and what asks it.
+# The application of the tests of worker pools, its handlers, and functions that send it requests.
 
 use strict;
 use warnings;
@@ -120,8 +120,8 @@ my %DO = (
         for my $call (@wrong) { push @results, await outcome($pool->call(@$call)) }
         return \@results;
     },
-    # Cancels calls while the first one is made, which waits at a gate, and the others wait. That a process is
-    # busy proves nothing: it may be at the end of the call before, or at one of another interpreter.
+    # Cancels calls when the first one is at a gate, and the others wait. A busy process would prove nothing:
+    # it may be at the end of an earlier call, or at a call of another interpreter.
     '/cancel' => async sub {
         my ($scope, $pool, $calls) = @_;
         my @futures = map { begin($pool, @$_) } @$calls;
@@ -130,14 +130,14 @@ my %DO = (
         $_->cancel for @futures;
         return scalar @futures;
     },
-    # The application blocks until the time of a call is up for long.
+    # The application blocks until the time of a call is over.
     '/late' => async sub {
         my ($scope, $pool, $calls) = @_;
         my $future = begin($pool, @{ $calls->[0] });
         select undef, undef, undef, 3;
         return await outcome($future);
     },
-    # A process that the application forks.
+    # A call in a process that the application forks.
     '/child' => async sub {
         my ($scope, $pool) = @_;
         my $pid = open(my $out, '-|') // die "fork: $!";
@@ -216,7 +216,7 @@ sub calls {
     return @{ asked($server, '/calls', \@calls) };
 }
 
-# A request that is sent and not answered yet.
+# Sends a request with calls, and does not wait for its response.
 sub begin {
     my ($server, $path, @calls) = @_;
     my $client = TestClient->new($server->port);
@@ -225,19 +225,19 @@ sub begin {
     return $client;
 }
 
-# The outcomes of its calls.
+# The outcomes of the calls of such a request.
 sub outcomes {
     my ($client) = @_;
     return map { $_->[0] } @{ $json->decode($client->response->{body}) };
 }
 
-# A call that waits at a gate, for as long as it likes.
+# A call that waits at a gate, without a time limit.
 sub waits {
     my ($gate) = @_;
     return [ wait => ["$gate->{folder}/open"], 0 ];
 }
 
-# Tests whether the pool comes to these figures.
+# Tests whether the pool's statistics become these figures.
 sub wait_for_stats {
     my ($server, %wanted) = @_;
     my $stats;

@@ -1,7 +1,7 @@
 package TestRedis;
 
 # A redis-server of the test's own, which writes each command to the disk before it answers; and relays in
-# front of it that can be stopped, as a link can.
+# front of it that can be stopped, as links between machines can fail.
 
 use strict;
 use warnings;
@@ -14,7 +14,7 @@ use TestTools qw(free_port wait_for);
 
 my $PROGRAM = '/usr/bin/redis-server';
 
-# Starts a Redis; returns nothing where the program is not installed.
+# Starts a Redis; returns nothing if the program is not installed.
 sub new {
     my ($class, @more) = @_;
     return if !-x $PROGRAM;
@@ -39,7 +39,7 @@ sub start {
             qw(--appendonly yes --appendfsync always --logfile log --dir), $folder, '--save', '',
             @{ $self->{more} };
     });
-    # Expected: it does not listen yet, or reads its data.
+    # Expected: a server that does not listen yet, or reads its data.
     wait_for(sub {
         (eval { $self->ask('PING') } // '') =~ /\A(?:\+PONG|-NOAUTH)/;
     })
@@ -56,7 +56,7 @@ sub _spawn {
     return;
 }
 
-# Without a chance to tidy up.
+# Kills the server, which cannot write its data any more.
 sub kill {
     my ($self) = @_;
     my $pid = delete $self->{pid} or return;
@@ -65,7 +65,7 @@ sub kill {
     return;
 }
 
-# The beginning of the answer to a command.
+# Sends a command; returns the beginning of the answer.
 sub ask {
     my ($self, @words) = @_;
     my $socket = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$self->{port}", Timeout => 5)
@@ -77,7 +77,8 @@ sub ask {
     return $answer;
 }
 
-# A port that leads to one of the server's; a process that stops is a link that is silent.
+# Starts a process that relays connections to a port; returns its port and process. A stopped process is a
+# silent link.
 sub relay {
     my ($self, $port) = @_;
     my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1:0', Listen => 20) or die "a relay: $@\n";

@@ -1,8 +1,8 @@
 package TestServer;
 
 # Runs a PAGI::Server, or the pagi-server command, in a child process for a test, and stops it at the end.
-# Everything is bounded in time: a child that does not answer fails the test, it never hangs it. What servers
-# wrote is shown when a test fails.
+# Everything is bounded in time: a child that does not answer fails the test, it never hangs it. The output of
+# servers is shown when a test fails.
 
 use strict;
 use warnings;
@@ -18,11 +18,11 @@ use Time::HiRes  qw(sleep time);
 
 my $OWNER = $$;
 my %RUNNING;    # pid => server, weak
-my $last;       # the log of the server that went last
+my $last;       # the log of the server that was destroyed last
 my $server;     # in a child: the PAGI::Server
 
-# Options are those of PAGI::Server, `limits`: limits of the engine that have no option, by their names there;
-# and `psgi`: the application is one of PSGI.
+# Starts a server. Options are those of PAGI::Server; `limits`: limits of the engine that have no option, by
+# their names; `psgi`: the application is one of PSGI.
 sub start {
     my ($class, %options) = @_;
     _load(%options);
@@ -40,7 +40,7 @@ sub start {
     return $self;
 }
 
-# Loads the server before the fork: so the servers of a test start with a quarter of the work.
+# Loads the server's modules before the fork, so that the servers of a test start with a quarter of the work.
 sub _load {
     my (%options) = @_;
     require IO::Async::Loop;
@@ -49,7 +49,7 @@ sub _load {
     return;
 }
 
-# The PAGI::Server, for an application in the child.
+# The PAGI::Server in the child, for an application.
 sub running { return $server }
 
 # The worker of a server that serves in this process, with its counters.
@@ -70,8 +70,8 @@ sub _child {
     %RUNNING = ();
     alarm patience(240);
     open STDERR, '>&', $log or die "stderr: $!";
-    # A list is one write, so that a line of the engine's does not come in between: Perl's own layer under
-    # this one writes each of its items.
+    # Makes `print` of a list one write, so that no line of the engine comes between: Perl's default layer
+    # would write each item.
     binmode STDERR, ':perlio' or die "stderr: $!";
     STDERR->autoflush(1);
     my $ok = eval {
@@ -94,8 +94,8 @@ sub _child {
     POSIX::_exit($ok ? 0 : 1);
 }
 
-# Runs bin/pagi-server with arguments, at a free port unless they say where; the port, or the path of a Unix
-# socket, is read from its banner.
+# Runs bin/pagi-server with arguments, at a free port unless they name a place. The port, or the path of a
+# Unix socket, is read from its banner.
 sub command {
     my ($class, @arguments) = @_;
     return $class->command_of('pagi-server', @arguments);
@@ -111,7 +111,7 @@ sub command_of {
     return $self;
 }
 
-# Runs any command that serves.
+# Runs any command.
 sub spawn {
     my ($class, @command) = @_;
     my $log = File::Temp->new;
@@ -157,7 +157,7 @@ sub finish_at {
 sub port { return $_[0]{port} }
 sub pid  { return $_[0]{pid} }
 
-# The server's process, and all of its descendants that are still its children.
+# The server's process, and its descendants.
 sub family {
     my ($self) = @_;
     my @family = ($self->{pid});
@@ -170,8 +170,8 @@ sub family {
 
 sub is_running { return !defined $_[0]{status} }
 
-# The server's output, without the times at the beginning of its log lines. Tests that wait ask for it fifty
-# times a second: it is read again when it has grown.
+# The server's output, without the times at the beginning of log lines. The file is read again only when it
+# has grown, because tests that wait call this fifty times a second.
 sub log {
     my ($self) = @_;
     my $size = -s $self->{log}->filename;
@@ -223,7 +223,7 @@ sub signal {
     return $self;
 }
 
-# Waits for the child's end; the wait status, or undef if it had to be killed.
+# Waits for the child's end; returns the wait status, or undef if the child had to be killed.
 sub wait {
     my ($self, $seconds) = @_;
     my $end = time + ($seconds || patience(30));
@@ -267,7 +267,7 @@ END {
     }
 }
 
-# ---- What servers wrote, when a test fails ---------------------------------------------------------
+# ---- Output of servers, when a test fails ----------------------------------------------------------
 
 my $listening;
 
@@ -284,7 +284,7 @@ sub _listen {
     return;
 }
 
-# A test file that died has told nothing yet.
+# A test file that dies has shown no output yet.
 END { _tell() if $? && $$ == $OWNER && $listening }
 
 sub _tell {
@@ -293,7 +293,7 @@ sub _tell {
     return;
 }
 
-# The end of what it wrote since this was asked last, as lines of comment.
+# The end of the output since the last call, as lines of comment.
 sub _news {
     my ($self) = @_;
     my $text   = $self->raw_log;

@@ -54,13 +54,13 @@ sub accepts { return sends(takes(),            event('websocket.accept'), @_) }
 
 # ---- Steps ---------------------------------------------------------------------------------------
 
-# Sends a part of a body that is made anew each time.
+# A step that sends a part of a body, which is made anew each time.
 sub made {
     my ($make) = @_;
     return sub { body($make->(@_)) }
 }
 
-# Sends events at once and awaits all of them; each may fail.
+# A step that sends events at once and awaits all of them; each may fail.
 sub together {
     my (@events) = @_;
     return sub {
@@ -68,13 +68,13 @@ sub together {
     }
 }
 
-# Does something and awaits nothing.
+# A step that runs code and awaits nothing.
 sub at_once {
     my ($code) = @_;
     return sub { $code->(@_); Future->done }
 }
 
-# Sends an event that fails.
+# A step that sends an event, which has to fail.
 sub fails {
     my ($event) = @_;
     return sub {
@@ -121,7 +121,7 @@ sub echoes {
     };
 }
 
-# Waits for the client's leaving beside whatever else is done.
+# A step that begins to wait for the end of the client, and lets the next steps go on.
 sub aside {
     return at_once(sub {
         my ($scope) = @_;

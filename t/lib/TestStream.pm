@@ -1,14 +1,15 @@
 package TestStream;
 
-# A client of event streams: reads messages as the HTML standard says, one at a time, and tells
-# how a stream ends.
+# A client of event streams: reads messages as the HTML standard says, one at a time, and finds out how a
+# stream ends.
 
 use strict;
 use warnings;
 
 use parent 'TestClient';
 
-# Sends a request for a stream. Options: method, body, version, fields (lines), and those of TestClient.
+# Connects and sends a request for a stream. Options: method, body, version, fields (lines), and those of
+# TestClient.
 sub open {
     my ($class, $port, $target, %options) = @_;
     my $method = $options{method} || ($options{body} ? 'POST' : 'GET');
@@ -54,7 +55,7 @@ sub _more {
     return !$self->{terminated};
 }
 
-# The next block of lines, with the empty line behind it; undef at the end.
+# The next block of lines, with its empty line; undef at the end.
 sub block {
     my ($self) = @_;
     while ($self->{text} !~ /\n\n/) { $self->_more or return }
@@ -62,7 +63,7 @@ sub block {
     return $block;
 }
 
-# The next block as a client understands it: a hash with event, data, id, retry, comments.
+# The next block as a client reads it: a hash with event, data, id, retry, comments.
 sub message {
     my ($self) = @_;
     my $block = $self->block // return;
@@ -77,15 +78,15 @@ sub message {
     return \%message;
 }
 
-# Reads to the end of the stream; false where the stream does not end. The connection may go on.
+# Reads to the end of the stream; false if it does not end. The connection may go on.
 sub is_complete {
     my ($self) = @_;
     1 while $self->_more;
     return $self->{terminated};
 }
 
-# How the stream ends: 'terminated' with the last chunk and the end of the connection, 'cut' without the
-# first, 'open' if it does not.
+# The end of the stream: 'terminated' with the last chunk and the end of the connection, 'cut' without the
+# last chunk, 'open' if the stream does not end.
 sub ending {
     my ($self) = @_;
     1 while $self->_more;

@@ -25,8 +25,8 @@ sub program_path {
     return $path;
 }
 
-# Rows of a test that name the place of their engine: none where the file runs again with PEREGRINE_ENGINE,
-# which is for the other rows.
+# Rows of a test that name the placement of their engine; none if the file runs again with PEREGRINE_ENGINE,
+# which is meant for the other rows.
 sub not_repeated {
     my (@rows) = @_;
     return $ENV{PEREGRINE_ENGINE} ? () : @rows;
@@ -35,8 +35,8 @@ sub not_repeated {
 # The factor for all times that tests wait, for machines where programs are slow, as under script/vm.
 my $SLOWNESS = $ENV{PEREGRINE_PATIENCE} || 1;
 
-# How long a test waits for what should come at once, in seconds. Only a test that fails waits so long. It is
-# longer on a busy machine, where a program that starts in half a second has needed more than thirty.
+# Seconds that a test waits for an event which should come at once; only a failing test waits so long. More on
+# a busy machine, where a program that usually starts in half a second has needed thirty.
 sub patience {
     my ($seconds) = @_;
     return $seconds * $SLOWNESS * (1 + load() / 8);
@@ -48,7 +48,7 @@ sub is_emulated {
     return (content("/proc/$$/cmdline") // $0) !~ /shown/;
 }
 
-# Processes that want to run, on average of the last minute. Other systems than Linux do not say.
+# Processes that want to run, averaged over the last minute; 0 on systems other than Linux.
 sub load {
     open my $in, '<', '/proc/loadavg' or return 0;
     return (split / /, readline $in)[0];
@@ -58,11 +58,11 @@ my $SECONDS = 240 * $SLOWNESS;
 my $OWNER   = $$;
 my $late;
 
-$ENV{PEREGRINE_TEST} = $$;        # by which everything is found that the test has started
+$ENV{PEREGRINE_TEST} = $$;        # finds all processes that the test has started
 $SIG{ALRM}           = \&_late;
 alarm $SECONDS;
 
-# Forked children have no alarm but what they set themselves.
+# Ends a late test. Forked children have no alarm unless they set one.
 sub _late {
     POSIX::_exit(1) if $$ != $OWNER;
     $late = 1;
@@ -94,14 +94,14 @@ sub content {
     return defined $text ? $text : '';
 }
 
-# A program of the manual, as README.md says to write it for a Perl before 5.36.
+# A program of the manual, changed for a Perl before 5.36 as README.md describes it.
 sub for_this_perl {
     my ($code) = @_;
     return $code if $] >= 5.036;
     return $code =~ s/^ *\Kuse v5\.36;/use v5.32; use warnings; use experimental 'signatures';/mr;
 }
 
-# Writes a file that was changed an hour ago: the last second's changes have weak tags.
+# Writes a file with a time an hour ago: the entity tag of a file that changed within the last second is weak.
 sub write_old_file {
     my ($path, $text) = @_;
     open my $out, '>:raw', $path or die "$path: $!";
@@ -112,8 +112,8 @@ sub write_old_file {
     return;
 }
 
-# A port for a server that has to be told one, at 127.0.0.1. It lies below those that the kernel gives to
-# clients and for port 0, so that no other test takes it meanwhile.
+# A free port at 127.0.0.1 for a server that has to be told one. It is below the ports that the kernel chooses
+# itself, so that no other test takes it meanwhile.
 sub free_port {
     for (1 .. 100) {
         # Tests that were forked with the same random seed try different ports.
@@ -137,7 +137,7 @@ sub refused {
     return eval { PAGI::Server->new(%options); 1 } ? '' : $@;
 }
 
-# The wait status of a child; undef if it did not end in time and had to be killed.
+# Waits for the end of a child; returns its wait status, or undef if it had to be killed.
 sub ended {
     my ($pid, $seconds) = @_;
     my $end = time + ($seconds || patience(30));
@@ -152,8 +152,8 @@ sub ended {
     return $?;
 }
 
-# Stops processes, and returns when they stand still: a thread of theirs that has the signal tells the others,
-# which go on until then. CONT lets them go on.
+# Stops processes, and waits until all threads stand still: the thread that gets the signal tells the others,
+# which run until then. CONT lets them go on.
 sub freeze {
     my (@pids) = @_;
     kill STOP => @pids;

@@ -9,7 +9,7 @@ use File::Temp  ();
 use TestTools   qw(ended patience);
 use Time::HiRes qw(sleep time);
 
-# Each line of a text that is a record, as a hash; others are left out.
+# The records in a text, as hashes; other lines are left out.
 sub records {
     my ($text) = @_;
     my @records;
@@ -37,13 +37,13 @@ sub step {
     return join ' ', @{$record}{qw(place way what)};
 }
 
-# Starts `peregrine trace PID`, and waits until it wants records.
+# Starts `peregrine trace PID`, and waits until it asks for records.
 sub follow {
     my ($class, $pid, %options) = @_;
     my $self = bless { out => File::Temp->new, errors => File::Temp->new }, $class;
     defined($self->{pid} = fork) or die "fork: $!";
     if (!$self->{pid}) {
-        # A shell that runs the tests in the background has had it ignored.
+        # A shell that runs tests in the background makes them ignore INT.
         $SIG{INT} = 'DEFAULT';
         $options{before}->() if $options{before};
         open STDOUT, '>&', $self->{out}    or die $!;
@@ -64,7 +64,7 @@ sub _content {
     return scalar(<$in>) // '';
 }
 
-# The exit status of the command, which is told to end; undef: it did not.
+# Ends the command; returns its exit status, or undef if it did not end.
 sub end {
     my ($self, $signal) = @_;
     kill $signal // 'INT', $self->{pid} if $self->{pid};

@@ -14,7 +14,8 @@ use Time::HiRes qw(sleep time);
 
 our @EXPORT_OK = qw(growth report settled);
 
-# In the server: what it holds, as text. What is kept for the next requests is freed first.
+# A report in the server: counts of values and memory, as text. Objects that are kept for further requests are
+# freed first.
 sub report {
     my $server = TestServer::running();
     my ($kib)  = content('/proc/self/status') =~ /^VmRSS:\s+(\d+)/m;
@@ -28,8 +29,8 @@ sub report {
     return join ' ', map { "$_=$now{$_}" } sort keys %now;
 }
 
-# In the test: the same as a hash once there is no request or connection but the one that asks. `ask` gives
-# the text of a report, perhaps with more behind it. Dies if that does not come.
+# The report as a hash, in the test, once no request or connection is left but the asking one. `ask` returns
+# the text of a report, with or without more text. Dies if that does not happen in time.
 sub settled {
     my ($ask) = @_;
     my $end = time + patience(60);
@@ -43,9 +44,9 @@ sub settled {
         "after a while there are still $now{requests} requests and $now{connections} connections, with the one that asks\n";
 }
 
-# In the test: does something again and again until values or memory, by the names of a report, grow by less
-# than `allowed`; five times at most. What is kept for more requests at a time than there were before, which
-# chance decides on a busy machine, grows once; what leaks grows each time. The reports around the last time.
+# Repeats `do` in the test, five times at most, until counts of a report grow by less than `allowed`. Objects
+# that are kept for more simultaneous requests than before, which happens by chance on a busy machine, make
+# them grow once; a leak does it each time. Returns the reports before and after the last time.
 sub growth {
     my ($ask, $do, %allowed) = @_;
     my ($before, $after);

@@ -1,7 +1,7 @@
 package TestVisit;
 
-# Visits of a client to a server, as code for tests that run many of them: each takes a server and a path, and
-# returns true if it got what it should. A server's `client` has options for TestClient.
+# Visits of a client to a server, as code for tests that run many of them: each is a function of a server and
+# a path, and returns true if the server behaved as expected. A server's `client` has options for TestClient.
 
 use strict;
 use warnings;
@@ -25,8 +25,8 @@ sub connected {
     return TestClient->new($server->port, %{ $server->{client} || {} }, %options);
 }
 
-# Asks and reads the whole response. `payload`: behind the head; `status`: what it has to be (200); `cut`: it
-# has to end too early; `times`: on one connection.
+# Sends a request and reads the whole response. `payload`: bytes after the head; `status`: the expected status
+# (200); `cut`: the response has to end too early; `times`: requests on one connection.
 sub asks {
     my (%request) = @_;
     my $payload   = delete $request{payload} // '';
@@ -45,8 +45,8 @@ sub asks {
     };
 }
 
-# Sends bytes, or a request, and leaves. `until`: what has to come first; `slow`: it can take little;
-# `politely`: without a reset.
+# Sends bytes, or a request, and leaves. `until`: a pattern that has to come first; `slow`: a small receive
+# buffer; `politely`: without a reset.
 sub leaves {
     my ($bytes, %way) = @_;
     return sub {
@@ -60,7 +60,7 @@ sub leaves {
     };
 }
 
-# Sends what is refused with a status.
+# Sends bytes that have to be refused with a status.
 sub is_refused {
     my ($status, $bytes) = @_;
     return sub {
@@ -70,7 +70,7 @@ sub is_refused {
     };
 }
 
-# Listens to an event stream until it ends in a way (TestStream), or leaves after the first message.
+# Reads an event stream until it ends in an expected way (TestStream), or leaves after the first message.
 sub hears {
     my ($end, %options) = @_;
     return sub {
@@ -83,7 +83,7 @@ sub hears {
     };
 }
 
-# Does something with a WebSocket once it is open, or at once. Ends with a reset.
+# Runs code with a WebSocket once it is open, or at once. Ends with a reset.
 sub talks {
     my ($rest, %options) = @_;
     my $open = delete $options{at_once} ? 'start' : 'open';
@@ -96,7 +96,7 @@ sub talks {
     };
 }
 
-# Whether a WebSocket gives these frames next (TestWebSocket, next).
+# A function that checks the next frames of a WebSocket (TestWebSocket, next).
 sub says {
     my (@expected) = @_;
     return sub {

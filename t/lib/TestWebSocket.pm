@@ -23,7 +23,7 @@ my $KEY  = encode_base64('peregrine tester', '');
 my $MASK = "\x37\xfa\x21\x3d";
 my $TAIL = "\x00\x00\xff\xff";
 
-# The request of a handshake. `lines`: more fields.
+# The request of a handshake. `lines`: further fields.
 sub handshake {
     my ($target, @lines) = @_;
     return join "\r\n", "GET $target HTTP/1.1", 'Host: localhost', 'Upgrade: websocket',
@@ -31,7 +31,7 @@ sub handshake {
         "Sec-WebSocket-Key: $KEY", 'Sec-WebSocket-Version: 13', @lines, '', '';
 }
 
-# Connects and sends the handshake, and `more` bytes with it; the answer is not awaited.
+# Connects and sends the handshake, followed by the bytes `more`; does not wait for the answer.
 sub start {
     my ($class, $port, $target, %options) = @_;
     my $lines  = delete $options{lines} || [];
@@ -41,7 +41,7 @@ sub start {
     return bless { client => $client }, $class;
 }
 
-# Sends the handshake over a connection that is there.
+# Sends the handshake over an existing connection.
 sub on {
     my ($class, $client, $target) = @_;
     $client->send(handshake($target));
@@ -64,10 +64,10 @@ sub answer {
     return $self->{answer} ||= $self->{client}->response;
 }
 
-# The value that Sec-WebSocket-Accept has to have.
+# The value that Sec-WebSocket-Accept must have.
 sub accept_key { return sha1_base64($KEY . '258EAFA5-E914-47DA-95CA-C5AB0DC85B11') . '=' }
 
-# The bytes of a masked frame. Options: fin (1), rsv (0), masked (1), length (of the payload, for lies).
+# The bytes of a masked frame. Options: fin (1), rsv (0), masked (1), length (a wrong length of the payload).
 sub frame {
     my ($opcode, $payload, %options) = @_;
     my $fin    = defined $options{fin}    ? $options{fin}    : 1;
@@ -90,7 +90,7 @@ sub send_frame {
     return $self;
 }
 
-# Text is a string of bytes: what goes over the wire.
+# Sends text, given as the bytes that are sent.
 sub text   { my ($self, $bytes) = @_; return $self->send_frame(TEXT,   $bytes) }
 sub binary { my ($self, $bytes) = @_; return $self->send_frame(BINARY, $bytes) }
 
@@ -111,8 +111,8 @@ sub next_frame {
     return defined $payload ? [ $first & 0x0f, $payload, $first >> 7, $first >> 4 & 7 ] : undef;
 }
 
-# The next frame, after the answer to the handshake, as a word and its payload: "text hello", "close 1000
-# bye", "ping x"; 'end' when there is none.
+# The next frame after the answer to the handshake, as a word and its payload: "text hello", "close 1000 bye",
+# "ping x"; 'end' if none comes.
 sub next {
     my ($self) = @_;
     $self->answer;
@@ -128,7 +128,7 @@ sub next {
     return length $reason ? "close $code $reason" : "close $code";
 }
 
-# The payload of a compressed message without context takeover (RFC 7692), and the message of one.
+# The payload of a compressed message without context takeover (RFC 7692); and the reverse.
 sub deflated {
     my ($plain)   = @_;
     my ($deflate) = Compress::Raw::Zlib::Deflate->new(-WindowBits => -MAX_WBITS(), -AppendOutput => 1);

@@ -1,7 +1,7 @@
 package TestWorkers;
 
 # Functions for tests of worker processes: files of an application that changes, processes and their kinds,
-# and clients that ask all the time.
+# and clients that send requests all the time.
 
 use strict;
 use warnings;
@@ -21,7 +21,7 @@ my $DIRECTORY;
 # The folder of the test's files, which is removed at the end.
 sub directory { return $DIRECTORY //= File::Temp->newdir }
 
-# Writes a file there, whole for whoever reads it meanwhile. Its path.
+# Writes a file there, which readers always see whole. Returns its path.
 sub write_file {
     my ($name, $text) = @_;
     my $path = directory() . "/$name";
@@ -32,8 +32,8 @@ sub write_file {
     return $path;
 }
 
-# Writes NAME.psgi and NAME.pl: `code`, and an application of PSGI and one of PAGI that answer with its
-# function `answer`, which gets the path. Their paths.
+# Writes NAME.psgi and NAME.pl, and returns their paths: `code`, and an application of PSGI and one of PAGI
+# that answer with its function `answer`, which gets the path.
 sub write_both {
     my ($name, $code) = @_;
     my $psgi = "$code\nsub { [ 200, [], [ answer(\$_[0]{PATH_INFO}) ] ] }\n";
@@ -56,7 +56,7 @@ sub children {
     return split ' ', content("/proc/$pid/task/$pid/children");
 }
 
-# A process's open files, by descriptor, without those that it closes meanwhile.
+# The open files of a process by descriptor, except those that it closes meanwhile.
 sub descriptors {
     my ($pid) = @_;
     my %leads_to;
@@ -73,13 +73,13 @@ sub are_gone {
     return !grep { !is_gone($_) } @_;
 }
 
-# The process in a pid file there; 0 if there is none.
+# The process named by a pid file there; 0: there is no such file.
 sub pid_in {
     my ($name) = @_;
     return content(directory() . "/$name") =~ /\A(\d+)\n\z/ ? $1 : 0;
 }
 
-# Ends the server of a pid file, which need not be a child of the test.
+# Ends the server of a pid file, which may be no child of the test.
 sub stop_master {
     my ($name) = @_;
     my $pid = pid_in($name) or return 0;
@@ -87,7 +87,7 @@ sub stop_master {
     return wait_for(sub { is_gone($pid) && !-e directory() . "/$name" });
 }
 
-# A test that failed may have left servers that are not its children.
+# Kills servers that a failed test has left, which are no children of it.
 my $OWNER = $$;
 
 END {
@@ -103,7 +103,7 @@ sub load {
     return map { TestLoad->start($port, %options, fresh => $_) } 0, 1;
 }
 
-# Ends the clients; none of their requests has failed.
+# Ends clients, and tests that none of their requests has failed.
 sub no_failure {
     my ($name,  @clients)  = @_;
     my ($asked, @failures) = (0);

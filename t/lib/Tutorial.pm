@@ -1,6 +1,6 @@
 package Tutorial;
 
-# The programs of a manual as files, word for word: each block of code there that begins with a file's name.
+# The programs of a manual as files, word for word: each block of code that begins with the name of a file.
 
 use strict;
 use warnings;

@@ -1,18 +1,15 @@
 package Walkthrough;
 
-# Does what a manual says, in the order in which it says it, in a folder of its own. Of the blocks of code in
-# a POD file:
+# Follows a manual step by step, in a folder of its own. Of the blocks of code in a POD file:
 #
 #   - one whose first line is the name of a file in a comment (`# chat.pl`, `<!-- page.html -->`) becomes that
 #     file;
-#   - one that begins with `$ ` is what somebody types, with what comes back: each command is run by a shell,
-#     and has to end well and to print the lines below it. `...` stands for any part of a line, or alone for
-#     any lines;
-#   - all others are left alone: a manual that has any must be told so (`shows`), by how many.
+#   - one that begins with `$ ` has commands and their output: each command is run by a shell, and has to end
+#     well and to print the lines below it. `...` stands for any part of a line, or alone for any lines;
+#   - other blocks are left alone: their number has to be given (`shows`).
 #
-# A command that serves is started in the background, as somebody would start it in another terminal. It runs
-# until the next one of the same program is started, or the end. Each port that a manual names is another one
-# here, that is free.
+# A command that serves is started in the background, like a user's in another terminal. It runs until the
+# same program is started again, or to the end. Each port of a manual is replaced by a free one.
 
 use strict;
 use warnings;
@@ -70,7 +67,7 @@ sub _commands {
     return @commands;
 }
 
-# Commands of this clone are found by their names, as if they were installed.
+# Makes a folder in which commands of this clone are found by name, as if they were installed.
 sub _prepare {
     my ($self) = @_;
     my $home = getcwd();
@@ -95,7 +92,7 @@ sub tool {
 
 sub folder { return "$_[0]{folder}" }
 
-# The port that stands for one of the manual.
+# The port in place of one of the manual.
 sub port {
     my ($self, $named) = @_;
     return $self->{port}{$named} //= free_port();
@@ -107,7 +104,7 @@ sub _ported {
 }
 
 # Takes all steps. `after`: pairs of a pattern and a function, which is called with this object after each
-# command that the pattern matches; each has to match one.
+# command that matches; each pattern has to match a command.
 sub run {
     my ($self, @after) = @_;
     local @ENV{ keys %{ $self->{env} } } = values %{ $self->{env} };
@@ -143,14 +140,15 @@ sub _write {
     return;
 }
 
-# Ends a server, by the name of its program; without one all of them, those first that were started last.
+# Ends servers by the names of their programs; without names all of them, the latest first.
 sub _stop {
     my ($self, @programs) = @_;
     @programs = reverse @{ $self->{order} || [] } if !@programs;
     for my $program (@programs) {
         my $server = delete $self->{servers}{$program} or next;
         my $status = $server->signal('TERM')->wait(patience(60)) // 'not';
-        $status = 0 if $program eq 'haproxy' && $status eq POSIX::SIGTERM();    # as it does without a master
+        # haproxy ends so without a master
+        $status = 0 if $program eq 'haproxy' && $status eq POSIX::SIGTERM();
         is($status, 0, "... $program ends well");
         $self->{order} = [ grep { $_ ne $program } @{ $self->{order} } ];
         delete $self->{server} if $server == ($self->{server} // 0);
@@ -190,7 +188,8 @@ sub _command {
     return;
 }
 
-# Starts a server, and waits until it says that it listens, or until others answer at their port.
+# Starts a server, and waits until its log says that it listens, or, for other programs, until its port
+# answers.
 sub _serve {
     my ($self, $command) = @_;
     my ($program) = $command =~ /\A([\w-]+)/;
