@@ -1,6 +1,6 @@
-//! PEM files into certificates, keys and authorities; certificates into names and PEM text (RFC 7468, RFC
-//! 5280, RFC 6125, RFC 4514). Every failure names the file and the reason in the diagnostic, because a person
-//! reads it at start-up.
+//! Turns PEM files into certificates, keys and authorities, and certificates into names and PEM text (RFC
+//! 7468, RFC 5280, RFC 6125, RFC 4514). Every failure names the file and the reason in the diagnostic,
+//! because a person reads it at start-up.
 //! Does not know: contexts, sessions, which certificate answers which client.
 const std = @import("std");
 const assert = std.debug.assert;
@@ -124,7 +124,7 @@ pub const Chain = struct {
         return chain;
     }
 
-    /// How many certificates there are.
+    /// The number of certificates.
     pub fn count(chain: Chain) usize {
         return @intCast(c.OPENSSL_sk_num(@ptrCast(chain.stack)));
     }
@@ -196,12 +196,12 @@ fn appendName(
     value: *const c.ASN1_STRING,
 ) error{OutOfMemory}!void {
     const text = c.ASN1_STRING_get0_data(value)[0..@intCast(c.ASN1_STRING_length(value))];
-    // A NUL would make the name end early for whoever reads it as a C string; no client asks for such a name.
+    // A NUL would end the name early where it is read as a C string; no client asks for such a name.
     if (text.len == 0 or std.mem.indexOfScalar(u8, text, 0) != null) return;
     try names.append(arena, try std.ascii.allocLowerString(arena, text));
 }
 
-/// When `certificate` is good (RFC 5280 §4.1.2.5); null if its dates cannot be read.
+/// The time in which `certificate` is good (RFC 5280 §4.1.2.5); null if its dates cannot be read.
 pub fn validity(certificate: *c.X509) ?tls.Validity {
     return .{
         .not_before_s = secondsSince1970(c.X509_get0_notBefore(certificate)) orelse return null,
@@ -248,7 +248,7 @@ fn dupeMemory(gpa: std.mem.Allocator, memory: *c.BIO) error{OutOfMemory}![]u8 {
     return gpa.dupe(u8, bytes.?[0..@intCast(len)]);
 }
 
-/// OpenSSL's newest complaint in words, and an empty queue. Static text.
+/// OpenSSL's newest error in words; empties its queue of errors. Static text.
 pub fn reason() []const u8 {
     defer c.ERR_clear_error();
     const text = c.ERR_reason_error_string(c.ERR_peek_last_error()) orelse return "no reason given";
@@ -274,7 +274,7 @@ fn openFile(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) F
     return error.InvalidFile;
 }
 
-/// Whether that is why nothing could be read: a directory can be opened like a file.
+/// Whether a path is a directory, which can be opened like a file and not be read; then it says so.
 fn isDirectory(role: []const u8, path: [:0]const u8, diagnostic: *tls.Diagnostic) bool {
     if (!retained.statusOf(path).directory) return false;
     c.ERR_clear_error();
@@ -295,8 +295,8 @@ fn systemText(code: c_ulong, number: c_int) []const u8 {
     };
 }
 
-/// The text and the DER of a key are freed by OpenSSL and the C library as they are, unlike the key. What was
-/// freed last is given out first: it is taken once more, and wiped.
+/// Wipes memory that had the text and the DER of a key, which OpenSSL and the C library free as they are.
+/// Memory that was freed last is given out first: it is allocated once more, and wiped.
 fn wipeFreed() void {
     var list: ?*Freed = null;
     var size: usize = @sizeOf(Freed);
@@ -310,8 +310,8 @@ fn wipeFreed() void {
 
 const Freed = struct { next: ?*Freed };
 
-/// In glibc's caches of a thread there are up to seven of each size, which is a multiple of 16, up to a
-/// kibibyte.
+/// The caches that glibc has for a thread have up to seven chunks of each size, which is a multiple of 16, up
+/// to a kibibyte.
 const freed_bytes_max = 1032;
 const freed_count = 8;
 const file_buffer_bytes = 4096;
@@ -360,8 +360,8 @@ fn readKey(
     return error.InvalidFile;
 }
 
-/// Answers OpenSSL's question for a password, and remembers that it asked: that, not an error code, tells
-/// "encrypted" from "damaged".
+/// Answers OpenSSL's question for a password, and notes that it was asked: only that tells an encrypted key
+/// from a damaged one.
 const Password = struct {
     text: ?[]const u8,
     asked: bool = false,

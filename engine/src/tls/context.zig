@@ -14,8 +14,8 @@ const Retained = @import("retained.zig").Retained;
 /// address is stable.
 pub const Context = struct {
     gpa: std.mem.Allocator,
-    /// Guards `current`: between reading the pointer and counting the reference, nobody may drop the last
-    /// one. OpenSSL's lock, because the standard library's wants an event loop.
+    /// Guards `current`: between reading the pointer and counting the reference, no thread may drop the last
+    /// reference. OpenSSL's lock, because the standard library's wants an event loop.
     lock: *anyopaque,
     current: *Generation,
     /// Null in a client's context.
@@ -34,7 +34,7 @@ pub const Context = struct {
         last: u64,
     };
 
-    /// How often `refresh` looks at the files.
+    /// Milliseconds between two looks of `refresh` at the files.
     const look_every_ms = 1000;
 
     /// A server's context. On failure `diagnostic` says what is wrong with which file or value.
@@ -49,7 +49,7 @@ pub const Context = struct {
         if (c.RAND_bytes(&keys, keys.len) != 1) return error.OutOfMemory;
         var retained: Retained = try .init(gpa, config, &keys);
         errdefer retained.deinit();
-        // Before loading: a file that changes meanwhile is seen later.
+        // The look comes before loading, so that a file that changes meanwhile is seen later.
         const known = retained.look().number();
         const lock = c.CRYPTO_THREAD_lock_new() orelse return error.OutOfMemory;
         errdefer c.CRYPTO_THREAD_lock_free(lock);
@@ -59,7 +59,7 @@ pub const Context = struct {
         return context;
     }
 
-    /// A client's context.
+    /// Makes a client's context.
     pub fn initClient(
         gpa: std.mem.Allocator,
         config: tls.ClientConfig,
@@ -154,10 +154,10 @@ pub const Context = struct {
     }
 
     /// Loads the files again if they have changed: true if they have. Cheap enough for every new connection:
-    /// it looks at them once a second at most, in one of the threads. Files that changed less than a second
-    /// ago, and since the last look, have to wait for the next: a key and its certificate are rarely replaced
-    /// in the same instant. What cannot be loaded is an error once, and nothing changes. `now_ms` is any
-    /// steady clock's, `wall_s` seconds since 1970.
+    /// it looks at the files once a second at most, in one of the threads. Files that changed less than a
+    /// second ago, and since the last look, have to wait for the next look: a key and its certificate are
+    /// rarely replaced in the same instant. Files that cannot be loaded are an error once, and nothing
+    /// changes. `now_ms` is any steady clock's, `wall_s` seconds since 1970.
     pub fn refresh(
         context: *Context,
         now_ms: u64,
@@ -184,10 +184,10 @@ pub const Context = struct {
         return true;
     }
 
-    /// A certificate in use may have expired, not be good yet or expire soon, or a file could not be used.
-    /// Numbers of certificates and files begin with 0. True: `diagnostic` has a sentence about number
-    /// `index`; false: number `index` is well; null: there is no such number. Any thread may call it; `now_s`
-    /// is seconds since 1970.
+    /// Tells of a certificate in use that has expired, is not good yet or expires soon, or of a file that
+    /// could not be used. Numbers of certificates and files begin with 0. True: `diagnostic` has a sentence
+    /// about number `index`; false: number `index` is well; null: there is no such number. Any thread may
+    /// call it; `now_s` is seconds since 1970.
     pub fn concern(context: *Context, index: usize, now_s: i64, diagnostic: *tls.Diagnostic) ?bool {
         const generation = acquire(context);
         defer generation.release();

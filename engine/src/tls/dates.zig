@@ -8,7 +8,7 @@ const tls = @import("tls.zig");
 const notice_s_max = 14 * std.time.s_per_day;
 const notice_share = 10;
 
-/// Whether there is something wrong with a certificate's dates, or will be soon: then `diagnostic` says what.
+/// Whether a certificate has expired, is not good yet or expires soon: then `diagnostic` says so.
 pub fn concern(validity: tls.Validity, path: []const u8, now_s: i64, diagnostic: *tls.Diagnostic) bool {
     const life_s = validity.not_after_s -| validity.not_before_s;
     if (now_s > validity.not_after_s) {
@@ -34,9 +34,9 @@ pub fn concern(validity: tls.Validity, path: []const u8, now_s: i64, diagnostic:
 const Moment = struct {
     seconds: i64,
 
-    /// "2026-11-21 07:09:37 UTC".
+    /// Writes the time as "2026-11-21 07:09:37 UTC".
     pub fn format(moment: Moment, writer: *std.Io.Writer) std.Io.Writer.Error!void {
-        // X.509 knows years from 0000 to 9999; nobody cares what day of 1960 it was.
+        // X.509 knows years from 0000 to 9999; times before 1970 are shown as its beginning.
         const since_epoch: std.time.epoch.EpochSeconds = .{ .secs = @intCast(@max(moment.seconds, 0)) };
         const year_day = since_epoch.getEpochDay().calculateYearDay();
         const month_day = year_day.calculateMonthDay();

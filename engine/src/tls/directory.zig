@@ -1,4 +1,4 @@
-//! The certificates of a directory: which of its files belong together. Does not know: what is in them.
+//! The certificates of a directory, by the names of its files. Does not know: what is in the files.
 const std = @import("std");
 const assert = std.debug.assert;
 const retained = @import("retained.zig");

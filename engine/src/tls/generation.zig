@@ -19,7 +19,7 @@ pub const Generation = struct {
     references: std.atomic.Value(u32) = .init(1),
     role: Role,
     method: *c.BIO_METHOD,
-    /// A session begins with this context: the default certificate's.
+    /// The context with which sessions begin: the default certificate's.
     first: *c.SSL_CTX,
     /// An entry per set of server names; `first` belongs to the first entry.
     entries: std.ArrayList(Entry) = .empty,
@@ -56,9 +56,9 @@ pub const Generation = struct {
         staple: ?staples.Staple,
     };
 
-    /// Loads a server's configuration; the caller owns one reference. What of a directory cannot be used is
-    /// taken from `before`, if that is not null, and `complaints` has a sentence about it. Certificates that
-    /// were handed over stay, unless one of `fresh`, which is borrowed, has the same name.
+    /// Loads a server's configuration; the caller owns one reference. Certificates of a directory that cannot
+    /// be used are taken from `before`, if that is not null, and `complaints` has a sentence about each.
+    /// Certificates that were handed over stay, unless one of `fresh`, which is borrowed, has the same name.
     pub fn createServer(
         gpa: std.mem.Allocator,
         config: tls.ServerConfig,
@@ -110,7 +110,7 @@ pub const Generation = struct {
         }
         switch (config.authorities) {
             .unverified => {},
-            // A file that is missing makes an empty set, which trusts nobody.
+            // A file that is missing makes an empty set, which trusts no server.
             .system => if (c.SSL_CTX_set_default_verify_paths(context) != 1) return error.OutOfMemory,
             .file => |path| {
                 var chain = try certificate.Chain.load("SSL CA file", path, diagnostic);
@@ -235,7 +235,7 @@ pub const Generation = struct {
         return context;
     }
 
-    /// The certificates of a directory, each found by the name of its files, too.
+    /// Adds the certificates of a directory. Each is chosen by the name of its files, too.
     fn addFolder(
         generation: *Generation,
         path: [:0]const u8,
@@ -290,7 +290,7 @@ pub const Generation = struct {
         std.mem.sortUnstable(Given, generation.given.items, {}, Given.lessThan);
     }
 
-    /// Like those of a directory, each is found by the name under which it came, too.
+    /// Adds the certificates that were handed over. Each is chosen by the name under which it came, too.
     fn addGiven(
         generation: *Generation,
         config: tls.ServerConfig,
@@ -361,8 +361,8 @@ pub const Generation = struct {
 /// The certificates that a client's certificate is verified against.
 const Authorities = struct {
     chain: ?certificate.Chain,
-    /// Names the verification that a session went through. Tickets carry it, and OpenSSL refuses one that
-    /// differs: else a ticket from a server that asks nothing would open one that requires a certificate.
+    /// A digest of the verification that a session went through. Tickets carry it, and OpenSSL refuses a
+    /// ticket with another: else a ticket made without verification would do where a certificate is required.
     scope: [std.crypto.hash.sha2.Sha256.digest_length]u8,
 
     fn load(config: tls.ServerConfig, diagnostic: *tls.Diagnostic) tls.ContextError!Authorities {
@@ -420,7 +420,7 @@ const Authorities = struct {
     }
 };
 
-/// Verification's answer is kept for `Peer.verify_error`; the handshake goes on.
+/// Lets the handshake go on; the result of the verification is kept for `Peer.verify_error`.
 fn continueAnyway(verified: c_int, store: ?*c.X509_STORE_CTX) callconv(.c) c_int {
     _ = verified;
     _ = store;
@@ -459,7 +459,7 @@ fn setPolicy(
     try setCiphers(context, "cipher_suites", config.cipher_suites, c.SSL_CTX_set_ciphersuites, diagnostic);
 }
 
-/// A library that does not know a name refuses its whole list.
+/// Sets the groups of the key exchange. A library that does not know a name refuses the whole list.
 fn setGroups(context: *c.SSL_CTX, groups: ?[:0]const u8, diagnostic: *tls.Diagnostic) tls.ContextError!void {
     c.ERR_clear_error();
     defer c.ERR_clear_error();
@@ -474,8 +474,8 @@ fn setGroups(context: *c.SSL_CTX, groups: ?[:0]const u8, diagnostic: *tls.Diagno
     return error.InvalidValue;
 }
 
-/// Sets a list after each of its elements is known to name a cipher: OpenSSL takes a list in
-/// which any one does.
+/// Sets a list of ciphers after each element is known to name a cipher: OpenSSL takes a list in which one
+/// element does.
 fn setCiphers(
     context: *c.SSL_CTX,
     option: []const u8,
@@ -504,7 +504,7 @@ fn setCiphers(
     }
 }
 
-/// Longer than any name or combination ("ECDHE+AESGCM+aRSA").
+/// Bytes that no name or combination of ciphers exceeds ("ECDHE+AESGCM+aRSA").
 const cipher_name_bytes_max = 127;
 
 fn usePair(
@@ -561,11 +561,11 @@ fn contextFor(generation: *const Generation, name: []const u8) *c.SSL_CTX {
     return generation.names.get(wildcard) orelse generation.first;
 }
 
-/// RFC 1035 §2.3.4.
+/// The longest name of a host, in bytes (RFC 1035 §2.3.4).
 const host_name_bytes_max = 255;
 
-/// An authority that asks for a name gets the certificate that is there for that, and for as long as one is
-/// there; OpenSSL calls this first. A file is read here because it appears a moment before the question.
+/// Answers an authority that asks for a name with the certificate that lies in the folder for it (RFC 8737);
+/// OpenSSL calls this first. The file is read here because it appears a moment before the question.
 fn answerValidation(ssl: *c.SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int {
     const generation: *const Generation = @ptrCast(@alignCast(argument.?));
     const folder = generation.validations orelse return c.SSL_CLIENT_HELLO_SUCCESS;
@@ -607,7 +607,7 @@ fn selectCertificate(ssl: *c.SSL, alert: *c_int, argument: ?*anyopaque) callconv
     return c.SSL_TLSEXT_ERR_OK;
 }
 
-/// A staple (OCSP response) that was good when it was loaded may be too old by now.
+/// Shows a staple (OCSP response), unless it has become too old since it was loaded.
 fn showStaple(ssl: *c.SSL, argument: ?*anyopaque) callconv(.c) c_int {
     const generation: *const Generation = @ptrCast(@alignCast(argument.?));
     const shown = c.SSL_get_certificate(ssl);
@@ -659,8 +659,8 @@ fn isOffered(name: []const u8, offered: []const u8) bool {
     return false;
 }
 
-/// Whether what a cipher protects can be neither forged nor read later by who gets hold of the server's key:
-/// an AEAD and an ephemeral key exchange with somebody known. RFC 9113 appendix A names all others.
+/// Whether content under a cipher can neither be forged nor be read later with the server's key: an AEAD and
+/// an ephemeral key exchange with an authenticated peer. RFC 9113 appendix A names all other ciphers.
 fn isStrong(cipher: ?*const c.SSL_CIPHER) bool {
     const chosen = cipher orelse return false;
     if (c.SSL_CIPHER_is_aead(chosen) != 1) return false;

@@ -36,7 +36,7 @@ pub extern fn OpenSSL_version(what: c_int) [*:0]const u8;
 
 // ---- Errors
 
-/// Set in a code whose reason is an errno.
+/// The bit of error codes whose reason is an errno.
 pub const ERR_SYSTEM_FLAG: c_ulong = 0x8000_0000;
 pub const ERR_SYSTEM_MASK: c_ulong = 0x7fff_ffff;
 pub const PEM_R_NO_START_LINE = 108;
@@ -133,7 +133,7 @@ pub const X509_V_ERR_HOSTNAME_MISMATCH = 62;
 pub const X509_V_ERR_IP_ADDRESS_MISMATCH = 64;
 pub const XN_FLAG_RFC2253: c_ulong = 0x111_0317;
 
-/// Asked for a password: fills the buffer and tells its length, or -1.
+/// Fills the buffer with a password and returns its length, or -1.
 pub const PasswordCallback = fn (
     buffer: [*]u8,
     buffer_len: c_int,
@@ -186,7 +186,7 @@ pub extern fn X509_VERIFY_PARAM_set1_ip_asc(param: *X509_VERIFY_PARAM, address: 
 pub extern fn GENERAL_NAMES_free(names: ?*GENERAL_NAMES) void;
 pub extern fn GENERAL_NAME_get0_value(name: *const GENERAL_NAME, kind: *c_int) ?*anyopaque;
 pub extern fn ASN1_STRING_free(string: *ASN1_STRING) void;
-/// A time is a string in OpenSSL's eyes, too.
+/// OpenSSL's type of a time is a string, too.
 pub extern fn ASN1_TIME_set(into: ?*ASN1_STRING, seconds: c_long) ?*ASN1_STRING;
 pub extern fn ASN1_TIME_diff(
     days: *c_int,
@@ -214,7 +214,7 @@ pub extern fn OCSP_id_get0_info(
     serial: ?*?*ASN1_STRING,
     id: *const OCSP_CERTID,
 ) c_int;
-/// 0: good.
+/// Returns the status of a certificate; 0: good.
 pub extern fn OCSP_single_get0_status(
     single: *OCSP_SINGLERESP,
     reason: ?*c_int,
@@ -264,7 +264,7 @@ pub const NID_auth_null = 1053;
 
 pub const VerifyCallback = fn (verified: c_int, store: ?*X509_STORE_CTX) callconv(.c) c_int;
 pub const ServerNameCallback = fn (ssl: *SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int;
-/// A client wants to know more of the certificate: SSL_TLSEXT_ERR_OK if it is told.
+/// Called when a client asks for an OCSP response: SSL_TLSEXT_ERR_OK if it gets one.
 pub const StatusCallback = fn (ssl: *SSL, argument: ?*anyopaque) callconv(.c) c_int;
 pub const ClientHelloCallback = fn (ssl: *SSL, alert: *c_int, argument: ?*anyopaque) callconv(.c) c_int;
 
@@ -429,14 +429,14 @@ pub extern fn SSL_CIPHER_get_kx_nid(cipher: *const SSL_CIPHER) c_int;
 pub extern fn SSL_CIPHER_get_auth_nid(cipher: *const SSL_CIPHER) c_int;
 pub extern fn SSL_CIPHER_get_protocol_id(cipher: *const SSL_CIPHER) u16;
 pub extern fn SSL_get0_alpn_selected(ssl: *const SSL, protocol: *?[*]const u8, len: *c_uint) void;
-/// Within a callback for a client's hello: the extension as it came.
+/// An extension of a client's hello as it came, for use within a ClientHelloCallback.
 pub extern fn SSL_client_hello_get0_ext(
     ssl: *SSL,
     kind: c_uint,
     bytes: *[*]const u8,
     len: *usize,
 ) c_int;
-/// The certificates of this connection alone.
+/// Removes the certificates of this connection alone.
 pub extern fn SSL_certs_clear(ssl: *SSL) void;
 pub extern fn SSL_use_cert_and_key(
     ssl: *SSL,

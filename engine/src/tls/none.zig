@@ -90,7 +90,7 @@ pub const Context = struct {
     }
 };
 
-/// A look without meaning: there is no context that files are read for.
+/// Always 0: there is no context for which files are read.
 pub fn lookOf(config: *const tls.ClientConfig) u64 {
     _ = config;
     return 0;

@@ -1,4 +1,4 @@
-//! Layer `tls` with OpenSSL 3.0 or newer: a map of the files behind the room's contract, no logic.
+//! Layer `tls` with OpenSSL 3.0 or newer: the names of the files behind tls.zig, no logic.
 //!
 //! transport.zig  OpenSSL's view of the wire: one slice in, one sink out
 //! session.zig    one connection
@@ -11,13 +11,13 @@
 const std = @import("std");
 const ssl = @import("libssl.zig");
 
-/// See context.zig.
+/// Certificates and policy, shared between threads.
 pub const Context = @import("context.zig").Context;
-/// See retained.zig.
+/// A digest of the status of a client's files.
 pub const lookOf = @import("retained.zig").lookOf;
-/// See session.zig.
+/// The state machine of one connection.
 pub const Session = @import("session.zig").Session;
-/// See session.zig.
+/// A session ticket, which a client keeps in order to shorten its next handshake.
 pub const Resumption = @import("session.zig").Resumption;
 
 /// The name and version of the loaded library, which may be newer than the one at link time.

@@ -1,5 +1,5 @@
-//! A server's configuration as it was given, kept so that changed files can be loaded again: the values, and
-//! how the files looked; and how those of a client look. Does not know: what is in the files, clocks.
+//! A server's configuration, kept so that changed files can be loaded again, with a digest of the files'
+//! status; the same digest for a client's files. Does not know: what is in the files, clocks.
 const std = @import("std");
 const builtin = @import("builtin");
 const c = @import("libssl.zig");
@@ -14,7 +14,7 @@ pub const Retained = struct {
     /// `config.ticket_keys` points here.
     ticket_keys: *[tls.ticket_keys_bytes]u8,
 
-    /// Copies `config`. `ticket_keys` take the place of those that it may not have.
+    /// Copies `config`. `ticket_keys`: the keys if `config` has none.
     pub fn init(
         gpa: std.mem.Allocator,
         config: tls.ServerConfig,
@@ -58,7 +58,7 @@ pub const Retained = struct {
         retained.* = undefined;
     }
 
-    /// How the files look: changes when one of them is replaced, written, removed or made readable.
+    /// A digest of the files' status: changes when one is replaced, written, removed or made readable.
     pub fn look(retained: *const Retained) Look {
         var state: Look = .{ .hash = std.hash.Wyhash.init(0) };
         var arena: std.heap.ArenaAllocator = .init(retained.arena.child_allocator);
@@ -70,7 +70,7 @@ pub const Retained = struct {
     }
 };
 
-/// How the files of a client's configuration look.
+/// A digest of the status of a client's files.
 pub fn lookOf(config: *const tls.ClientConfig) u64 {
     var state: Look = .{ .hash = std.hash.Wyhash.init(0) };
     switch (config.authorities) {
@@ -103,7 +103,7 @@ pub const Look = struct {
         return hash.final();
     }
 
-    /// Without memory the response beside the certificate is overlooked; the next look is another one.
+    /// Without memory the OCSP response beside the certificate is left out; the next look differs then.
     fn addFiles(look: *Look, arena: std.mem.Allocator, files: tls.CertificateFiles) void {
         look.add(files.cert_file);
         look.add(files.key_file);
@@ -145,7 +145,7 @@ pub const Look = struct {
 /// The facts by which a changed file is recognised. The change time is among them: a renamed file keeps its
 /// modification time, and permissions count.
 pub const Status = struct {
-    /// Can be opened like a file, and holds nothing.
+    /// The path is a directory, which can be opened like a file, and holds nothing.
     directory: bool = false,
     errno: u32 = 0,
     inode: u64 = 0,
@@ -168,7 +168,7 @@ pub const Status = struct {
     }
 };
 
-/// How the file at `path` looks now.
+/// The present status of the file at `path`.
 pub fn statusOf(path: [:0]const u8) Status {
     if (builtin.os.tag == .linux) {
         const linux = std.os.linux;

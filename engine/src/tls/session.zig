@@ -36,8 +36,8 @@ pub const Session = struct {
         agreed: bool,
     };
 
-    /// A server's session. ALPN agrees on the first of `protocols` that the client offers, too; a client that
-    /// offers only others is refused (RFC 7301 §3.2). Empty: the extension is ignored. They must outlive it.
+    /// A server's session, which `protocols` must outlive. ALPN agrees on the first of them that the client
+    /// offers, too; a client with only others is refused (RFC 7301 §3.2). Empty: the extension is ignored.
     pub fn init(context: *Context, protocols: []const tls.Protocol) error{OutOfMemory}!Session {
         const session = try create(context, .greeting, protocols);
         assert(session.generation.role == .server);
@@ -99,8 +99,8 @@ pub const Session = struct {
         session.* = undefined;
     }
 
-    /// Before anything is received: lets the sink have the keys of what is written, once there are any, if it
-    /// wants them (`tls.Sink.Kernel`). OpenSSL may not offer them for every cipher.
+    /// Lets the sink take the keys of output (`tls.Sink.Kernel`) once there are any. To be called before
+    /// anything is received. OpenSSL may not offer the keys for every cipher.
     pub fn offerKeys(session: *Session) void {
         assert(session.state == .greeting);
         _ = c.SSL_set_options(session.ssl, c.SSL_OP_ENABLE_KTLS);
@@ -111,8 +111,8 @@ pub const Session = struct {
         c.SSL_clear_mode(session.ssl, c.SSL_MODE_RELEASE_BUFFERS);
     }
 
-    /// Whether the sink has taken the keys: then it is not `write` that seals application data. What the
-    /// session has to say itself (alerts, tickets) comes as records of their kinds.
+    /// Whether the sink has taken the keys: then the kernel seals application data, and `write` does not.
+    /// Messages of the session itself (alerts, tickets) come as records of their kinds.
     pub fn isSealedByKernel(session: *const Session) bool {
         return session.kernel.seals;
     }
@@ -161,7 +161,7 @@ pub const Session = struct {
         return transfer.starved or c.SSL_has_pending(session.ssl) == 0;
     }
 
-    /// Null once the handshake is done.
+    /// Goes on with the handshake; null: it is done.
     fn handshake(session: *Session, transfer: *transport.Transfer) ?tls.Event {
         if (session.state == .open) return null;
         assert(session.state == .handshaking);
@@ -176,7 +176,7 @@ pub const Session = struct {
         assert(session.state == .open);
         var filled: usize = 0;
         while (filled < plaintext.len) {
-            // Asking in vain would cost an idle session a buffer for nothing.
+            // A read in vain would cost an idle session a buffer.
             if (transfer.input.len == 0 and c.SSL_has_pending(session.ssl) == 0) break;
             var n: usize = 0;
             c.clearErrors();
@@ -193,8 +193,8 @@ pub const Session = struct {
             break;
         }
         if (session.kernel.seals and c.SSL_get_key_update_type(session.ssl) != c.SSL_KEY_UPDATE_NONE) {
-            // RFC 8446 §4.6.3 wants them before any more data, and neither OpenSSL 3.0 nor Linux before
-            // 6.14 can do that here.
+            // RFC 8446 §4.6.3 wants new keys before any more data, and neither OpenSSL 3.0 nor Linux before
+            // 6.14 can change them here.
             const event = session.fail(
                 "the peer asks for new keys, and the kernel that seals cannot change them",
             );
@@ -253,8 +253,8 @@ pub const Session = struct {
         }
     }
 
-    /// Says close_notify into `sink`, once: later calls do nothing. Reading stays possible.
-    /// During the handshake and after a failure there is nothing to say.
+    /// Writes close_notify to `sink`, once: later calls do nothing. Reading stays possible. During the
+    /// handshake and after a failure nothing is written.
     pub fn shutdown(session: *Session, sink: tls.Sink) tls.WriteError!void {
         session.invariants();
         defer session.invariants();
@@ -266,7 +266,7 @@ pub const Session = struct {
         transport.lend(session.ssl, &transfer);
         defer transport.lend(session.ssl, null);
         c.ERR_clear_error();
-        // 0: said, but not heard from the peer yet; 1: both.
+        // 0: close_notify was sent, and the peer's has not come yet; 1: both.
         if (c.SSL_shutdown(session.ssl) >= 0) return;
         _ = session.fail(if (transfer.sink_failed) "no memory for the ciphertext" else certificate.reason());
         return if (transfer.sink_failed) error.OutOfMemory else error.TlsFailed;

@@ -25,8 +25,8 @@ pub fn pathFor(arena: std.mem.Allocator, cert_file: []const u8) error{OutOfMemor
     return std.mem.concatWithSentinel(arena, u8, &.{ stem, ".ocsp" }, 0);
 }
 
-/// Reads the response for `leaf`; owned by `arena`. Null: there is no file. What cannot be shown is an error:
-/// no response, one of another certificate, one that says that the certificate is not good, or too old.
+/// Reads the response for `leaf`; owned by `arena`. Null: there is no file. A file without a response is an
+/// error, as is a response for another certificate, one that does not call it good, or an old one.
 pub fn load(
     arena: std.mem.Allocator,
     path: [:0]const u8,

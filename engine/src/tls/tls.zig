@@ -1,5 +1,5 @@
-//! Layer `tls`: ciphertext <-> plaintext (RFC 8446, RFC 5246; names by RFC 6066, protocols by RFC 7301).
-//! This file is the room's contract: the values that go in and come out, and the choice of implementation at
+//! Layer `tls`: ciphertext <-> plaintext (RFC 8446, RFC 5246; names by RFC 6066, protocols by RFC 7301). This
+//! file is the layer's contract: the values that go in and come out, and the choice of implementation at
 //! build time. Does not know: sockets, clocks, HTTP beyond "this peer did not greet in TLS".
 //!
 //! A `Context` holds certificates and policy and is shared by every worker; a `Session` is one connection's
@@ -26,7 +26,7 @@ pub fn library() [:0]const u8 {
     return implementation.library();
 }
 
-/// How the files of a client's configuration look: another number means that one of them, or a folder of the
+/// A digest of the status of a client's files: another number means that one of them, or a folder of the
 /// system's authorities, has changed.
 pub fn lookOf(config: *const ClientConfig) u64 {
     return implementation.lookOf(config);
@@ -52,7 +52,7 @@ pub const CertificateFiles = struct {
     key_file: [:0]const u8,
     /// Intermediates that are not in `cert_file`.
     chain_file: ?[:0]const u8 = null,
-    /// Opens an encrypted key.
+    /// The password of an encrypted key.
     key_password: ?[]const u8 = null,
 };
 
@@ -63,7 +63,7 @@ pub const Given = struct {
     pem: []const u8,
 };
 
-/// From when until when a certificate is good, in seconds since 1970.
+/// The time in which a certificate is good, in seconds since 1970.
 pub const Validity = struct {
     not_before_s: i64,
     not_after_s: i64,
@@ -82,15 +82,15 @@ pub const ClientVerification = enum {
 
 /// A server's certificates and policy. Everything is copied by `Context.init`; nothing is kept borrowed.
 pub const ServerConfig = struct {
-    /// The first is the default; the others are chosen by SNI, from the DNS names of the certificate (its
-    /// common name if it has none). Two certificates with the same names and different key types (RSA and
+    /// The first certificate is the default; the others are chosen by SNI, from their DNS names (the common
+    /// name if a certificate has none). Two certificates with the same names and different key types (RSA and
     /// ECDSA) serve the same clients side by side. At least one, unless there is a `cert_dir` or a
     /// `validation_dir`.
     certificates: []const CertificateFiles,
     /// A directory with further certificates, which may come, change and go: NAME.pem with NAME.key, or
     /// NAME/fullchain.pem with NAME/privkey.pem. Besides its own names a certificate has that of its files,
-    /// also where another one has it as well. One that cannot be used is an error at first; later the one
-    /// that was in its place stays, and `Context.concern` tells.
+    /// even if another certificate has it as well. A certificate that cannot be used is an error at first;
+    /// later its predecessor stays, and `Context.concern` tells.
     cert_dir: ?[:0]const u8 = null,
     /// Certificates are ordered from an authority, and handed over (`Context.give`): handshakes are refused
     /// until one has come. An authority that asks for a name by TLS (RFC 8737) gets the certificate in
@@ -112,20 +112,20 @@ pub const ServerConfig = struct {
     /// the library knows it (OpenSSL 3.5), which computers of the future cannot undo, then X25519, P-256 and
     /// P-384.
     groups: ?[:0]const u8 = null,
-    /// Seals session tickets. Give all processes the same bytes, so that each opens the others'
-    /// tickets; null: random ones of this context. `reload` with new bytes rotates them: older tickets
-    /// then cost a full handshake.
+    /// The keys that seal session tickets. Give all processes the same bytes, so that each opens the others'
+    /// tickets; null: random ones of this context. `reload` with new bytes rotates them: older tickets then
+    /// cost a full handshake.
     ticket_keys: ?*const [ticket_keys_bytes]u8 = null,
-    /// How long a ticket shortens handshakes, in seconds (RFC 8446 §4.6.1 allows a week at most).
+    /// Seconds for which a ticket shortens handshakes (RFC 8446 §4.6.1 allows a week at most).
     session_timeout_s: u32 = 7200,
 };
 
 /// A protocol that a server's session may agree on with a client (ALPN, RFC 7301).
 pub const Protocol = struct {
-    /// 1 to 255 bytes.
+    /// The protocol's name, 1 to 255 bytes.
     name: []const u8,
-    /// Passed over where the cipher lets contents be forged or read later: all of those that RFC 9113's
-    /// appendix A names.
+    /// Whether the protocol is passed over where the cipher lets contents be forged or read later: with all
+    /// ciphers that RFC 9113's appendix A names.
     needs_strong_cipher: bool = false,
 };
 
@@ -133,7 +133,7 @@ pub const Protocol = struct {
 pub const Authorities = union(enum) {
     /// The server's certificate is not verified.
     unverified,
-    /// The system's, or those of the files that SSL_CERT_FILE and SSL_CERT_DIR name.
+    /// The system's authorities, or those of the files that SSL_CERT_FILE and SSL_CERT_DIR name.
     system,
     /// The authorities of a PEM file.
     file: [:0]const u8,
@@ -145,7 +145,7 @@ pub const Distrust = enum { other_name, dates, unknown_authority };
 /// A client's policy.
 pub const ClientConfig = struct {
     authorities: Authorities = .unverified,
-    /// Shown to servers that ask.
+    /// The certificate for servers that ask for one.
     certificate: ?CertificateFiles = null,
     /// The oldest version that is accepted.
     min_version: Version = .tls1_2,
@@ -157,7 +157,7 @@ pub const ClientConfig = struct {
     cipher_suites: [:0]const u8 = default_cipher_suites,
     /// As in `ServerConfig`.
     groups: ?[:0]const u8 = null,
-    /// Offered in this order; empty: the extension is not sent.
+    /// Protocols to offer, in this order; empty: the extension is not sent.
     alpn: []const []const u8 = &.{},
 };
 
@@ -214,10 +214,10 @@ pub const Sink = struct {
     /// Null: the session seals everything itself.
     kernel: ?*const Kernel = null,
 
-    /// How a sink has records sealed behind it, by the kernel; see `Session.offerKeys`.
+    /// The functions of a sink behind which the kernel seals records; see `Session.offerKeys`.
     pub const Kernel = struct {
-        /// Whether all that goes to the peer after what the sink was given so far gets sealed with these keys
-        /// (a struct `tls12_crypto_info_*` of linux/tls.h). Borrowed for the call, and secret.
+        /// Takes keys (a struct `tls12_crypto_info_*` of linux/tls.h), which are secret and borrowed for the
+        /// call. True: all output behind that of the sink so far gets sealed with them.
         takeKeys: *const fn (context: *anyopaque, keys: []const u8) bool,
         /// After that, instead of `append`: takes a copy of the plaintext of one record of this
         /// kind (RFC 8446 §5.1).
@@ -235,10 +235,10 @@ pub const Sink = struct {
 
 /// The answer of `Session.receive`: how much ciphertext is used up, and the one event that came of it.
 pub const Received = struct {
-    /// Bytes of the given ciphertext that the caller drops. Everything after `.want_more`.
+    /// Bytes of the given ciphertext that the caller drops: all of them with `.want_more`.
     consumed: usize,
     event: Event,
-    /// Without more ciphertext the next answer would be `.want_more`.
+    /// Whether the next answer without more ciphertext would be `.want_more`.
     is_dry: bool = false,
 };
 
@@ -258,7 +258,7 @@ pub const Event = union(enum) {
     failed: []const u8,
 };
 
-/// How a session stands when the transport has ended.
+/// The state of a session at the end of its transport.
 pub const Ending = enum {
     /// The peer said close_notify first.
     clean,
@@ -302,7 +302,7 @@ pub const Peer = struct {
     chain: []const []const u8,
     /// The subject by RFC 4514.
     subject: ?[]const u8,
-    /// Static text; null if the certificate verified, or if there is none.
+    /// Why the certificate does not verify, static text; null: it does, or there is none.
     verify_error: ?[]const u8,
 
     /// Frees everything.

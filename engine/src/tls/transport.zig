@@ -10,7 +10,7 @@ const tls = @import("tls.zig");
 pub const Transfer = struct {
     /// Ciphertext that is not read yet. Borrowed for the call.
     input: []const u8,
-    /// Takes what OpenSSL writes. Borrowed for the call.
+    /// Takes the bytes that OpenSSL writes. Borrowed for the call.
     sink: tls.Sink,
     /// The sink refused bytes: the stream has a hole, so the session cannot go on.
     sink_failed: bool = false,
@@ -127,8 +127,8 @@ fn giveKeys(transfer: *Transfer, pointer: *const anyopaque) bool {
     assert(!transfer.kernel.seals);
     const sealer = transfer.sink.kernel orelse return false;
     const info: [*]const u8 = @ptrCast(pointer);
-    // `struct tls_crypto_info` of linux/tls.h: version and cipher. What follows has the size that
-    // the cipher gives it.
+    // `struct tls_crypto_info` of linux/tls.h: version and cipher. The bytes behind them have the size that
+    // the cipher gives them.
     const bytes_len: usize = switch (std.mem.readInt(u16, info[2..4], @import("builtin").cpu.arch.endian())) {
         51, 53 => 40, // AES-128-GCM, AES-128-CCM
         52, 54 => 56, // AES-256-GCM, ChaCha20-Poly1305

@@ -1,14 +1,14 @@
-//! An authority asks by TLS whether a server has a name (RFC 8737): what it offers, and where the certificate
-//! lies that answers. Does not know: OpenSSL, what is in the certificate.
+//! The question of an authority by TLS whether a server has a name (RFC 8737), and the path of the
+//! certificate that answers it. Does not know: OpenSSL, what is in the certificate.
 const std = @import("std");
 
-/// The protocol that such a client offers, and no other.
+/// The only protocol (ALPN) that such a client offers.
 pub const protocol = "acme-tls/1";
 
-/// Behind the name of a host, in the folder of certificates.
+/// The ending of files with such certificates, behind the name of a host.
 pub const ending = ".alpn";
 
-/// RFC 1035 §2.3.4.
+/// The longest name of a host, in bytes (RFC 1035 §2.3.4).
 const host_name_bytes_max = 255;
 
 /// Room for a path, with its zero.
