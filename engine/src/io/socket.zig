@@ -1,6 +1,6 @@
-//! Job: addresses (IPv4, IPv6, unix) as values and as text, and listening sockets made from them.
-//! Does not know: events, host names (there is no resolver here: an address is a literal), HTTP.
-//! IPv6 in text follows RFC 5952, with brackets around it before a port (RFC 3986, 3.2.2).
+//! Job: addresses (IPv4, IPv6, Unix) as values and as text, and listening sockets at them. Does not know:
+//! events, host names (every address is a literal; nothing here resolves names), HTTP. IPv6 text follows RFC
+//! 5952, in brackets before a port (RFC 3986, 3.2.2).
 
 const std = @import("std");
 const socket_file = @import("socket_file.zig");
@@ -19,26 +19,26 @@ pub const Address = union(enum) {
     /// An IPv6 address and a port. `scope` is the interface's index for a link-local address, otherwise 0.
     pub const V6 = struct { bytes: [16]u8, port: u16, scope: u32 = 0 };
 
-    /// The path of a unix socket. Empty for a peer that has none, which is the rule for clients. A leading
-    /// NUL byte names an abstract socket (Linux), which lives in no directory.
+    /// The path of a Unix socket. Empty for a peer without a path, as clients usually are. A leading NUL byte
+    /// marks an abstract socket (Linux), which has no file.
     pub const Unix = struct {
         buffer: [path_bytes_max]u8,
         length: u8,
 
-        /// The path; lives as long as `self`.
+        /// Returns the path, which is valid as long as `self`.
         pub fn path(self: *const Unix) []const u8 {
             return self.buffer[0..self.length];
         }
     };
 
-    /// The longest path of a unix socket: one byte of the kernel's 108 (104 on a BSD) stays for a NUL.
+    /// The longest path of a Unix socket, in bytes: the kernel's 108 (104 on a BSD) less one for a NUL.
     pub const path_bytes_max = @typeInfo(@FieldType(sys.sockaddr.un, "path")).array.len - 1;
 
-    /// Enough for the text of any address.
+    /// The longest text of an address, in bytes.
     pub const text_bytes_max = "unix:".len + path_bytes_max;
 
-    /// Reads an IP address, "127.0.0.1", "::1", "[::1]" or "fe80::1%2" (the scope as a number).
-    /// Names are refused.
+    /// Reads an IP address: "127.0.0.1", "::1", "[::1]" or "fe80::1%2" (the scope as a number). Host names
+    /// are refused.
     pub fn parse(host: []const u8, port_number: u16) error{InvalidAddress}!Address {
         if (std.Io.net.Ip4Address.parse(host, port_number)) |v4| {
             return .{ .v4 = .{ .bytes = v4.bytes, .port = port_number } };
@@ -55,8 +55,8 @@ pub const Address = union(enum) {
         }
     }
 
-    /// The address of a unix socket at `path`, which is copied. A path that is empty or longer than
-    /// `path_bytes_max` is refused.
+    /// Returns the address of a Unix socket at `path`, which is copied. A path that is empty or longer than
+    /// `path_bytes_max` is an error.
     pub fn unixPath(path: []const u8) error{InvalidAddress}!Address {
         if (path.len == 0 or path.len > path_bytes_max) return error.InvalidAddress;
         var unix: Unix = .{ .buffer = @splat(0), .length = @intCast(path.len) };
@@ -64,7 +64,7 @@ pub const Address = union(enum) {
         return .{ .unix = unix };
     }
 
-    /// Whether the address stands for every address of this machine.
+    /// Returns true for 0.0.0.0 and ::, which stand for every address of this machine.
     pub fn isWildcard(self: *const Address) bool {
         return switch (self.*) {
             .v4 => |v4| std.mem.allEqual(u8, &v4.bytes, 0),
@@ -73,8 +73,8 @@ pub const Address = union(enum) {
         };
     }
 
-    /// The IPv4 address that one of ::ffff:0:0/96 stands for, which is what an IPv6 socket calls an IPv4 peer
-    /// (RFC 4291, 2.5.5.2); others as they are.
+    /// Returns the IPv4 address inside an address of ::ffff:0:0/96, by which an IPv6 socket names an IPv4
+    /// peer (RFC 4291, 2.5.5.2); any other address unchanged.
     pub fn unmapped(self: *const Address) Address {
         switch (self.*) {
             .v4, .unix => {},
@@ -88,7 +88,7 @@ pub const Address = union(enum) {
 
     const v4_prefix: [12]u8 = @as([10]u8, @splat(0)) ++ .{ 0xff, 0xff };
 
-    /// The port, or null for a unix socket.
+    /// Returns the port; null: a Unix socket.
     pub fn port(self: *const Address) ?u16 {
         return switch (self.*) {
             .v4 => |v4| v4.port,
@@ -97,7 +97,7 @@ pub const Address = union(enum) {
         };
     }
 
-    /// Writes "127.0.0.1:80", "[::1]:80" or "unix:/run/x.sock". Used by `{f}`.
+    /// Writes "127.0.0.1:80", "[::1]:80" or "unix:/run/x.sock". Called for `{f}`.
     pub fn format(self: Address, writer: *std.Io.Writer) std.Io.Writer.Error!void {
         switch (self) {
             .v4, .v6 => {
@@ -113,7 +113,7 @@ pub const Address = union(enum) {
         }
     }
 
-    /// Writes the address without a port: "127.0.0.1", "::1"; for a unix socket, its path.
+    /// Writes the address without its port: "127.0.0.1", "::1"; for a Unix socket the path.
     pub fn formatHost(self: *const Address, writer: *std.Io.Writer) std.Io.Writer.Error!void {
         switch (self.*) {
             .v4 => |v4| try writer.print(
@@ -129,21 +129,21 @@ pub const Address = union(enum) {
         }
     }
 
-    /// The text of `format`, in the caller's buffer.
+    /// Writes the text of `format` into the caller's buffer and returns it.
     pub fn text(self: *const Address, buffer: *[text_bytes_max]u8) []const u8 {
         var writer: std.Io.Writer = .fixed(buffer);
         self.format(&writer) catch unreachable; // text_bytes_max holds any address
         return writer.buffered();
     }
 
-    /// The text of `formatHost`, in the caller's buffer.
+    /// Writes the text of `formatHost` into the caller's buffer and returns it.
     pub fn hostText(self: *const Address, buffer: *[text_bytes_max]u8) []const u8 {
         var writer: std.Io.Writer = .fixed(buffer);
         self.formatHost(&writer) catch unreachable; // text_bytes_max holds any address
         return writer.buffered();
     }
 
-    /// True if both addresses name the same place.
+    /// Returns true if both addresses are the same, port and scope included.
     pub fn eql(self: *const Address, other: *const Address) bool {
         return switch (self.*) {
             .v4 => |v4| other.* == .v4 and std.meta.eql(v4, other.v4),
@@ -152,7 +152,7 @@ pub const Address = union(enum) {
         };
     }
 
-    /// The address family, as `socket` wants it.
+    /// The address family, as `socket` takes it.
     pub fn family(self: *const Address) u32 {
         return switch (self.*) {
             .v4 => sys.AF.INET,
@@ -161,7 +161,7 @@ pub const Address = union(enum) {
         };
     }
 
-    /// Writes the address as the kernel wants it and returns its length in bytes.
+    /// Writes the address in the kernel's form and returns its length in bytes.
     pub fn toSystem(self: *const Address, storage: *sys.sockaddr.storage) sys.socklen_t {
         storage.* = std.mem.zeroes(sys.sockaddr.storage);
         switch (self.*) {
@@ -184,15 +184,15 @@ pub const Address = union(enum) {
                 const un: *sys.sockaddr.un = @ptrCast(storage);
                 un.family = sys.AF.UNIX;
                 @memcpy(un.path[0..unix.length], unix.path());
-                // The NUL ends a path, but in an abstract name it would count.
+                // A path ends with a NUL; in an abstract name a NUL would be part of the name.
                 const abstract = unix.length > 0 and unix.buffer[0] == 0;
                 return @intCast(unix_path_offset + unix.length + @intFromBool(!abstract));
             },
         }
     }
 
-    /// Reads an address from the kernel. Null: a family that is none of ours, so the descriptor is
-    /// none of ours either.
+    /// Reads an address in the kernel's form. Null: its family is neither IPv4, IPv6 nor Unix, so the engine
+    /// did not open the descriptor.
     pub fn fromSystem(storage: *const sys.sockaddr.storage, length: sys.socklen_t) ?Address {
         switch (storage.family) {
             sys.AF.INET => {
@@ -223,30 +223,30 @@ pub const Address = union(enum) {
     const unix_path_offset = @offsetOf(sys.sockaddr.un, "path");
 };
 
-/// How to listen.
+/// Options of a listening socket.
 pub const ListenOptions = struct {
-    /// How many connections the kernel queues until they are accepted. It caps this at net.core.somaxconn
-    /// (4096 by default).
+    /// The number of connections that the kernel queues until they are accepted. The kernel caps it at
+    /// net.core.somaxconn (4096 by default).
     backlog: u31 = 4096,
-    /// Several sockets may listen at one address and the kernel spreads the connections
-    /// (SO_REUSEPORT). IP only.
+    /// Several sockets may listen at one address, and the kernel spreads connections among them
+    /// (SO_REUSEPORT). Only for IP.
     reuse_port: bool = false,
-    /// An IPv6 socket at "::" leaves IPv4 alone. Off: it serves both, and IPv4 peers look like
-    /// "::ffff:1.2.3.4": see Address.unmapped.
+    /// An IPv6 socket at "::" does not serve IPv4. False: it does, and IPv4 peers have addresses like
+    /// "::ffff:1.2.3.4" (see Address.unmapped).
     v6_only: bool = false,
-    /// A socket file at whose other end nobody listens is what a dead server left behind: remove it,
-    /// then bind. Unix only.
+    /// Before binding, remove a socket file that a dead server left: no socket listens behind it. Only for
+    /// Unix sockets.
     replace_stale: bool = true,
-    /// Mode and owner of a socket file. Unix only.
+    /// Mode and owner of the socket file. Only for Unix sockets.
     access: socket_file.Access = .{},
 };
 
-/// Why nothing listens.
+/// Reasons why a socket cannot listen.
 pub const ListenError = sys.SocketError || sys.BindError || sys.OptionError;
 
-/// A listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY from
-/// it (Linux, FreeBSD and macOS do that), which saves one system call per connection. The caller closes it;
-/// the file of a unix socket stays (several processes may share it), the caller removes it: see `SocketFile`.
+/// Opens a listening socket, non-blocking and closed on exec. TCP sockets that it accepts inherit TCP_NODELAY
+/// (on Linux, FreeBSD and macOS), which saves one system call per connection. The caller closes the socket
+/// and removes the file of a Unix socket (see `SocketFile`), because several processes may share it.
 pub fn listenSocket(address: *const Address, options: ListenOptions) ListenError!sys.Fd {
     const fd = try sys.socket(address.family());
     errdefer sys.close(fd);
@@ -267,30 +267,29 @@ pub fn listenSocket(address: *const Address, options: ListenOptions) ListenError
     return fd;
 }
 
-/// Lets the sockets that a listener will accept send small packets at once. No harm where that has
-/// no meaning (unix).
+/// Makes a listener's accepted sockets send small packets at once (TCP_NODELAY). No effect on a Unix socket.
 pub fn inheritNoDelay(listener: sys.Fd) void {
     sys.setOption(listener, .no_delay, 1) catch |err| switch (err) {
         error.OptionUnsupported => {},
-        else => {}, // slower small packets are no reason not to serve
+        else => {}, // slower small packets are better than no server
     };
 }
 
-/// The address of a socket that came from elsewhere and listens already.
+/// Returns the address of a listening socket that the engine did not open.
 pub fn listeningAddress(fd: sys.Fd) (sys.SocketError || error{NotListening})!Address {
     const listens = sys.getOption(fd, .accept_conn) catch |err| switch (err) {
-        error.OptionUnsupported => 1, // macOS does not tell; accepting will
+        error.OptionUnsupported => 1, // macOS does not tell; a later accept will
         else => return error.NotListening,
     };
     return if (listens != 0) localAddress(fd) else error.NotListening;
 }
 
-/// The opposite of `inheritNoDelay`: small packets wait for more (Nagle's algorithm).
+/// Undoes `inheritNoDelay`: small packets wait for more bytes (Nagle's algorithm).
 pub fn inheritDelay(listener: sys.Fd) void {
-    sys.setOption(listener, .no_delay, 0) catch {}; // a Unix socket has no such option, and no such delay
+    sys.setOption(listener, .no_delay, 0) catch {}; // a Unix socket has neither the option nor the delay
 }
 
-/// The address on our side of a socket; after listening at port 0, the real port.
+/// Returns the local address of a socket; after listening at port 0, with the port that the kernel chose.
 pub fn localAddress(fd: sys.Fd) sys.SocketError!Address {
     var storage: sys.sockaddr.storage = undefined;
     var length: sys.socklen_t = undefined;
@@ -304,7 +303,7 @@ const linux = std.os.linux;
 fn expectText(expected: []const u8, address: Address) !void {
     var buffer: [Address.text_bytes_max]u8 = undefined;
     try testing.expectEqualStrings(expected, address.text(&buffer));
-    // The address survives the kernel's form.
+    // The address survives conversion to the kernel's form and back.
     var storage: sys.sockaddr.storage = undefined;
     const length = address.toSystem(&storage);
     const back = Address.fromSystem(&storage, length).?;

@@ -1,16 +1,16 @@
-//! Job: the file of a unix socket: making it, in place of what a dead server left, with a mode and an
-//! owner; removing it if it is still ours. Does not know: what is served there; abstract sockets,
-//! which have no file.
+//! Job: the file of a Unix socket: creating it with a mode and an owner, replacing one that a dead server
+//! left, and removing it if no other server has replaced it. Does not know: what is served there; abstract
+//! sockets, which have no file.
 
 const std = @import("std");
 const sys = @import("sys.zig");
 const Address = @import("socket.zig").Address;
 
-/// Permission to connect to a Unix socket: the kernel asks for write permission on its file.
+/// Permission to connect to a Unix socket: the kernel demands write permission on its file.
 pub const Access = struct {
-    /// Permission bits; null: what the umask leaves.
+    /// Permission bits; null: those that the umask leaves.
     mode: ?u12 = null,
-    /// The file's owner, where the process may give it away; null: the process's.
+    /// The file's owner, if the process may change it; null: the user and group of the process.
     uid: ?u32 = null,
     gid: ?u32 = null,
 
@@ -19,11 +19,11 @@ pub const Access = struct {
     }
 };
 
-/// Why nothing listens at a path.
+/// Reasons why a socket cannot listen at a path.
 pub const ListenError = sys.SocketError || sys.BindError;
 
-/// Binds `fd` to a path and listens there. Until it listens nobody can connect, so mode and owner are in
-/// time. `replace_stale`: a socket file at whose other end nobody listens is removed first.
+/// Binds `fd` to a path and listens there. Clients cannot connect before `sys.listen`, so mode and owner are
+/// set in time. `replace_stale`: a socket file behind which no socket listens is removed first.
 pub fn listen(
     fd: sys.Fd,
     unix: *const Address.Unix,
@@ -32,8 +32,8 @@ pub fn listen(
     replace_stale: bool,
 ) ListenError!void {
     const path = std.posix.toPosixPath(unix.path()) catch return error.PathUnusable;
-    // Two servers that start at once must not take each other's new file, where nobody listens
-    // yet, for a stale one.
+    // Of two servers that start at once, one could otherwise take the other's new file, behind which no
+    // socket listens yet, for a stale one.
     const turn: Turn = .take(unix.path());
     defer turn.end();
     const place: Address = .{ .unix = unix.* };
@@ -49,7 +49,8 @@ pub fn listen(
     try sys.listen(fd, backlog);
 }
 
-/// An ordinary file refuses just like a socket whose owner is gone: only a socket is stale.
+/// Returns true for a socket file whose server is gone. An ordinary file refuses connections, too, but is not
+/// stale.
 fn isStale(path: [*:0]const u8, storage: *const sys.sockaddr.storage, length: sys.socklen_t) bool {
     const probe = sys.socket(sys.AF.UNIX) catch return false;
     defer sys.close(probe);
@@ -66,7 +67,7 @@ fn grant(path: [*:0]const u8, access: Access) sys.GrantError!void {
     if (access.mode) |mode| try sys.setMode(path, mode);
 }
 
-/// Facts about the file at a path, if the file is a socket.
+/// Returns facts about the file at a path; null: there is no file, or it is no socket.
 fn statusOf(path: [*:0]const u8) ?sys.Look {
     const found = sys.lookFor(path) orelse return null;
     return if (found.kind == .socket) found else null;
@@ -79,8 +80,8 @@ const Turn = struct {
     const attempts = 100;
     const pause_ms = 5;
 
-    /// Takes the lock, or goes on without it after half a second: every process that may read the directory
-    /// can hold its lock for ever.
+    /// Takes the lock, or continues without it after half a second: any process that may read the directory
+    /// could hold the lock for ever.
     fn take(path: []const u8) Turn {
         const name = std.posix.toPosixPath(std.fs.path.dirname(path) orelse ".") catch
             return .{ .directory = null };
@@ -100,13 +101,13 @@ const Turn = struct {
     }
 };
 
-/// Tells a socket file from another one that has come to its path since.
+/// Identifies a socket file, so that a later file at the same path is told apart.
 pub const SocketFile = struct {
     unix: Address.Unix,
     inode: u64,
     device: u64,
 
-    /// The file at an address where a socket listens; null if there is none.
+    /// Returns the file of a listening socket's address; null: it has none.
     pub fn of(address: *const Address) ?SocketFile {
         if (address.* != .unix or address.unix.length == 0 or address.unix.buffer[0] == 0) return null;
         const path = std.posix.toPosixPath(address.unix.path()) catch return null;
@@ -114,7 +115,7 @@ pub const SocketFile = struct {
         return .{ .unix = address.unix, .inode = status.inode, .device = status.device };
     }
 
-    /// Removes the socket's file, unless another program's socket has taken its place.
+    /// Removes the socket's file, unless another program's socket file has replaced it.
     pub fn remove(file: *const SocketFile) void {
         const now: SocketFile = of(&.{ .unix = file.unix }) orelse return;
         if (now.inode != file.inode or now.device != file.device) return;
@@ -159,8 +160,8 @@ test "the mode is the wanted one; a file is removed by its owner only" {
     try testing.expectEqual(0o620, statusOf(&path).?.mode);
     const file = SocketFile.of(&address).?;
     sys.close(first);
-    // Another server starts at the path. Its file must not get the inode number of the first file, which
-    // therefore stays for now.
+    // Another server starts at the path. Its file must get another inode number than the first file, which is
+    // therefore kept for now.
     const kept = try std.posix.toPosixPath("/tmp/peregrine-io-kept.sock");
     try testing.expectEqual(linux.E.SUCCESS, linux.errno(linux.rename(&path, &kept)));
     defer _ = linux.unlink(&kept);

@@ -1,8 +1,7 @@
-//! Bytes on their way into temporary files, written by a thread of its own: whoever hands them over never
-//! waits for a disk.
+//! Writes bytes into temporary files in a thread of its own, so that the owner never waits for a disk.
 //!
-//! The owner hands jobs over (`submit`) and gets each of them back (`collect`); a single thread does them, in
-//! their order. The thread starts with the first job. Does not know: what is written.
+//! The owner hands jobs over (`submit`) and gets each of them back (`collect`); one thread does them in
+//! order. It starts with the first job. Does not know: what is written.
 const std = @import("std");
 const assert = std.debug.assert;
 const Atomic = std.atomic.Value;
@@ -11,19 +10,20 @@ const sys = @import("sys.zig");
 const temporary = @import("sys/temporary.zig");
 const thread = @import("thread.zig");
 
-/// Bytes for the end of a temporary file. The owner's, who leaves it alone from `submit` until it comes back.
+/// Bytes to append to a temporary file. The owner must not touch it between `submit` and `collect`.
 pub const Job = struct {
     next: ?*Job = null,
-    /// The file's descriptor; -1: the file is created with its first bytes.
+    /// The file's descriptor; -1: the job creates the file.
     fd: sys.Fd = -1,
-    /// Bytes that were written to the file.
+    /// The number of bytes that were written to the file.
     written: u64 = 0,
     bytes: []const u8 = "",
-    /// Why the bytes were not written, or not all of them; 0: they were.
+    /// The errno if not all bytes were written; 0: all were.
     errno: u16 = 0,
-    /// Bytes that the file system has to keep free, if that is why (ENOSPC); else 0.
+    /// If the errno is ENOSPC because of the reserve: the bytes that must stay free on the file system; else
+    /// 0.
     reserve: u64 = 0,
-    /// The file lies on a file system that keeps files in memory. Known when the first job is done.
+    /// The file lies on a file system that keeps files in memory. Set by the first job.
     is_memory: bool = false,
 
     fn do(job: *Job, folder: [:0]const u8, room: *Room) void {
@@ -40,7 +40,7 @@ pub const Job = struct {
         var rest = job.bytes;
         while (rest.len > 0) switch (temporary.writeAt(job.fd, rest, job.written)) {
             .done => |count| {
-                // A regular file takes something, or tells why not.
+                // A regular file takes at least one byte, or fails.
                 if (count == 0) return job.fail(.NOSPC);
                 rest = rest[count..];
                 job.written += count;
@@ -55,23 +55,23 @@ pub const Job = struct {
     }
 };
 
-/// How much of the folder's file system may be written before the writer looks at it again: others write
-/// there, too.
+/// The number of bytes that may be written before the file system's free space is asked for again: other
+/// programs write there, too.
 const Room = struct {
     left: u64 = 0,
     is_memory: bool = false,
 
-    /// A part of a file system, up to a size, that stays free for others: databases and logs.
+    /// The share of a file system (one 20th, up to a maximum) that stays free for databases and logs.
     const part_of_reserve = 20;
     const reserve_bytes_max = 256 * 1024 * 1024;
-    /// Part of the room that is written between two looks, and the most.
+    /// The share of the free space that is written between two queries (one 8th), and its maximum.
     const part_of_step = 8;
     const step_bytes_max = 16 * 1024 * 1024;
 
-    /// Sets aside room for the bytes of a job. False: the reserve would not stay free.
+    /// Reserves room for a job's bytes. False: the reserve would not stay free.
     fn take(room: *Room, job: *Job) bool {
         defer job.is_memory = room.is_memory;
-        // A file begins seldom enough to look each time.
+        // New files are rare enough for a query each.
         if (job.written == 0 or room.left < job.bytes.len) {
             const found = sys.roomOf(job.fd) orelse return true;
             room.is_memory = found.is_memory;
@@ -92,7 +92,7 @@ const Room = struct {
 pub const Jobs = struct {
     first: ?*Job = null,
 
-    /// Takes the next job out, which is the caller's again.
+    /// Removes and returns the next job, which the caller owns again; null: none is left.
     pub fn pop(jobs: *Jobs) ?*Job {
         const job = jobs.first orelse return null;
         jobs.first = job.next;
@@ -101,32 +101,32 @@ pub const Jobs = struct {
     }
 };
 
-/// A thread that writes, and its jobs. Does not move once it has begun.
+/// A writing thread and its jobs. Must not move after the first job.
 pub const Spool = struct {
-    /// The folder of the files. The owner keeps this text.
+    /// The folder of the files. The owner keeps this text alive.
     folder: [:0]const u8,
     waker: Waker,
-    /// The room in files; only the writer touches it.
+    /// The free space; only the writing thread uses it.
     room: Room = .{},
-    /// Without a thread jobs are done when they are handed over: for simulations.
+    /// False: a job is done in `submit`, for simulations.
     has_thread: bool,
     thread: ?std.Thread = null,
-    /// The process that the thread belongs to: a fork has none.
+    /// The process that started the thread: a forked child has no such thread.
     pid: std.posix.pid_t = 0,
     /// Jobs for the writer, the newest first.
     todo: Atomic(?*Job) = .init(null),
     done: Atomic(?*Job) = .init(null),
-    /// Counts up when the thread is to look around.
+    /// Incremented to make the thread look for jobs.
     wakeups: Atomic(u32) = .init(0),
     closing: Atomic(bool) = .init(false),
 
-    /// How to tell the owner that a job is done. Called by the thread.
+    /// The function that tells the owner that a job is done. The thread calls it.
     pub const Waker = struct {
         context: *anyopaque,
         wake: *const fn (*anyopaque) void,
     };
 
-    /// Hands a job over; on an error the job is still the caller's.
+    /// Hands a job over; on an error the caller still owns it.
     pub fn submit(spool: *Spool, job: *Job) error{CannotStartThread}!void {
         assert(job.next == null and job.bytes.len > 0);
         if (!spool.has_thread) return spool.do(job);
@@ -143,7 +143,7 @@ pub const Spool = struct {
         return take(&spool.done);
     }
 
-    /// Ends the thread when it has done what it is at. Then `collect` has all other jobs as well, not done
+    /// Ends the thread after its current job. Then `collect` returns all other jobs as well, not done
     /// (ECANCELED).
     pub fn close(spool: *Spool) void {
         const handle = spool.thread orelse return;
@@ -177,7 +177,7 @@ pub const Spool = struct {
         if (push(&spool.done, job)) spool.waker.wake(spool.waker.context);
     }
 
-    /// Pushes a job; true if the stack was empty before.
+    /// Pushes a job; returns true if the stack was empty before.
     fn push(stack: *Atomic(?*Job), job: *Job) bool {
         var head = stack.load(.monotonic);
         while (true) {

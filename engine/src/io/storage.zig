@@ -1,10 +1,10 @@
-//! Slow operations on files (of a disk, a network), done by a few threads, so that the thread that serves
-//! never waits for storage. The owner hands tasks over (`submit`), is woken, and gets each of them back
+//! Slow operations on files (on a disk or a network), done by a few threads, so that a serving thread never
+//! waits for storage. The owner hands tasks over (`submit`), is woken, and gets each of them back
 //! (`collect`).
 //!
-//! Storage may never answer, and a call that waits for it cannot be ended. So nobody waits for the threads:
-//! when their owner closes they are left to themselves, and what they share with him lives until the last of
-//! them has come back. Does not know: whose a file is, and what becomes of its bytes.
+//! Storage may never respond, and a call that waits for it cannot be ended. So the owner does not wait for
+//! the threads when it closes: memory that they share with it lives until the last of them has ended. Does
+//! not know: the purpose of a file and of its bytes.
 const std = @import("std");
 const builtin = @import("builtin");
 const assert = std.debug.assert;
@@ -13,18 +13,18 @@ const log_calls = @import("sys/log.zig");
 const sys = @import("sys.zig");
 const thread = @import("thread.zig");
 
-/// The allocator for memory that may outlive its owner's allocator.
+/// The allocator of memory that may outlive its owner's allocator.
 const gpa = if (builtin.link_libc) std.heap.c_allocator else std.heap.smp_allocator;
 
-/// Something that may take long. Its maker's, who leaves it alone from `submit` until it comes back.
+/// An operation that may take long. Its maker must not touch it between `submit` and `collect`.
 pub const Task = struct {
     next: ?*Task = null,
     /// The operation; called once, by a thread.
     work: *const fn (*Task) void,
-    /// Called in place of `collect` when the owner has closed: frees it. By any thread.
+    /// Frees the task; called by any thread in place of `collect` after the owner has closed.
     drop: *const fn (*Task) void,
-    /// Called by the owner when the task is done, for owners that have tasks of others (`Worker.store`);
-    /// null: the task is dropped.
+    /// Called by an owner that serves other makers' tasks (`Worker.store`) when the task is done; null: the
+    /// task is dropped.
     done: ?*const fn (*Task, owner: *anyopaque) void = null,
 };
 
@@ -39,7 +39,7 @@ pub const Tasks = struct {
         tasks.last = task;
     }
 
-    /// Takes the next task out, which is the caller's then.
+    /// Removes and returns the next task, which the caller then owns; null: none is left.
     pub fn pop(tasks: *Tasks) ?*Task {
         const task = tasks.first orelse return null;
         tasks.first = task.next;
@@ -52,29 +52,29 @@ pub const Tasks = struct {
 /// Threads that read, open and close files on slow storage, and the tasks for them.
 pub const Storage = struct {
     waker: Waker,
-    /// Without threads a task is done when it is handed over: for simulations.
+    /// False: a task is done in `submit`, for simulations.
     has_threads: bool,
-    /// The process that the threads belong to: a fork has none.
+    /// The process that started the threads: a forked child has no such threads.
     pid: std.posix.pid_t,
-    /// The number of threads that may still look at the shared part: the owner's, and each helper.
+    /// The number of threads that may still use this memory: the owner's, and each helper.
     references: Atomic(u32) = .init(1),
-    /// Guards what follows, for a few instructions at a time.
+    /// Locks the fields below, for a few instructions at a time.
     busy: Atomic(bool) = .init(false),
     todo: Tasks = .{},
     waiting: u32 = 0,
     done: Tasks = .{},
     threads: u32 = 0,
-    /// Threads that sleep, or are about to.
+    /// Threads that sleep or are about to sleep.
     idle: u32 = 0,
     closing: bool = false,
-    /// Counts up when there is something to look at.
+    /// Incremented to make a thread look for tasks.
     wakeups: Atomic(u32) = .init(0),
 
-    /// More tasks wait for a thread. A disk does better with a few at a time than with one, and storage that
-    /// does not answer holds no more than these.
+    /// The maximum number of threads; further tasks wait. A disk is faster with a few operations at a time
+    /// than with one, and storage that does not respond blocks no more threads than these.
     pub const threads_max = 8;
 
-    /// How to tell the owner that something is done. Called by threads, never after `close`.
+    /// The function that tells the owner that a task is done. Threads call it, never after `close`.
     pub const Waker = struct {
         context: *anyopaque,
         wake: *const fn (*anyopaque) void,
@@ -86,7 +86,7 @@ pub const Storage = struct {
         return storage;
     }
 
-    /// Hands a task over. On an error it was not: there is no thread, and none can be had.
+    /// Hands a task over. On an error the caller still owns it: no thread runs, and none can be started.
     pub fn submit(storage: *Storage, task: *Task) error{CannotStartThread}!void {
         if (!storage.has_threads) {
             task.work(task);
@@ -110,11 +110,11 @@ pub const Storage = struct {
         errdefer _ = storage.references.fetchSub(1, .monotonic);
         const handle = try thread.spawn(run, .{storage});
         handle.detach();
-        // Only the owner looks at this.
+        // Only the owner uses this field.
         storage.threads += 1;
     }
 
-    /// Takes the tasks that are done, in the order in which they ended.
+    /// Returns the tasks that are done, in the order in which they ended.
     pub fn collect(storage: *Storage) Tasks {
         storage.lock();
         defer storage.unlock();
@@ -122,7 +122,7 @@ pub const Storage = struct {
         return storage.done;
     }
 
-    /// The owner goes: tasks that nobody has collected are dropped, now or when they are done.
+    /// Ends the owner's part: tasks that were not collected are dropped, now or when they are done.
     pub fn close(storage: *Storage) void {
         if (sys.processId() != storage.pid) return;
         storage.lock();
@@ -186,7 +186,7 @@ pub const Storage = struct {
         defer storage.unlock();
         const was_empty = storage.done.first == null;
         storage.done.push(task);
-        // The owner cannot go meanwhile.
+        // The lock is held, so the owner cannot close meanwhile.
         if (was_empty) storage.waker.wake(storage.waker.context);
     }
 
@@ -202,21 +202,22 @@ pub const Storage = struct {
 /// Reads a piece of a file.
 pub const Read = struct {
     task: Task = .{ .work = work, .drop = drop },
-    /// The reader's name, for the maker of the task.
+    /// A number by which the task's maker knows the reader.
     owner: u64,
-    /// The task's own descriptor, closed when the piece was read.
+    /// The task's own descriptor, closed after the read.
     fd: sys.Fd,
     offset: u64,
     len: u32,
-    /// Bytes from `offset` on of which the kernel is told that they come next.
+    /// Bytes from `offset` on that the kernel is told to read ahead.
     ahead: u64,
     buffer: []u8 = &.{},
-    /// The number of bytes that were read: as many as there were at once, 0 at the end of the file.
+    /// The number of bytes that were read, which may be less than `len`; 0 at the end of the file.
     filled: usize = 0,
-    /// The errno if no byte was read; 0: bytes were read, or the file has ended.
+    /// The errno if the read failed; 0: bytes were read, or the file has ended.
     errno: u16 = 0,
 
-    /// A piece of the file behind `fd`, which stays the caller's. `len`, `ahead`: bytes.
+    /// Creates a task that reads `len` bytes at `offset` of `fd`, which the caller keeps. `ahead`: see
+    /// `Read.ahead`.
     pub fn create(
         owner: u64,
         fd: sys.Fd,
@@ -234,22 +235,22 @@ pub const Read = struct {
         return read;
     }
 
-    /// The bytes that were read; until `destroy`.
+    /// Returns the bytes that were read, valid until `destroy`.
     pub fn bytes(read: *const Read) []const u8 {
         return read.buffer[0..read.filled];
     }
 
-    /// Frees the task, which no thread works on any more.
+    /// Frees the task, which no thread may be working on.
     pub fn destroy(read: *Read) void {
         if (read.fd >= 0) sys.close(read.fd);
         gpa.free(read.buffer);
         gpa.destroy(read);
     }
 
-    /// Reads the piece; the function of tasks of this kind.
+    /// Reads the piece; the `work` of the task.
     pub fn work(task: *Task) void {
         const read: *Read = @fieldParentPtr("task", task);
-        // Memory is taken only now, because many reads may wait for a thread.
+        // Allocated only now, because many reads may wait for a thread.
         if (gpa.alloc(u8, read.len)) |buffer| {
             read.buffer = buffer;
             if (read.ahead > read.len) sys.readAhead(read.fd, read.offset, read.ahead);
@@ -259,7 +260,7 @@ pub const Read = struct {
                 .failed => |code| read.errno = sys.number(code),
             }
         } else |_| read.errno = sys.number(.NOMEM);
-        // A close of a slow file may take long as well.
+        // A close of a slow file may take long as well, so it is done by this thread.
         sys.close(read.fd);
         read.fd = -1;
     }
@@ -270,23 +271,24 @@ pub const Read = struct {
     }
 };
 
-/// Opens a file by its path, and looks at it.
+/// Opens a file by its path and collects facts about it.
 pub const Open = struct {
     task: Task = .{ .work = work, .drop = drop },
     /// A number for the task's maker.
     user: u64,
     path: [:0]u8,
-    /// The opened file, to be closed with the task; -1: the open has failed, or the descriptor was taken.
+    /// The opened file, closed with the task; -1: the open failed, or the descriptor was taken out.
     fd: sys.Fd = -1,
-    /// The errno if the file was not opened; 0: it was.
+    /// The errno if the open failed; 0: it did not.
     errno: u16 = 0,
-    /// The file is a regular one whose size is its content's length, unlike the files of /proc.
+    /// The file is a regular one and its size is the length of its content, unlike in /proc.
     is_plain: bool = false,
     bytes: u64 = 0,
-    /// The file, or its folder, lies on a file system that waits for nothing but this machine.
+    /// The file, or its folder, lies on a file system that waits neither for a network nor for another
+    /// process.
     is_local: bool = false,
 
-    /// The path is copied.
+    /// Creates a task that opens `path`, which is copied.
     pub fn create(path: []const u8, user: u64) error{OutOfMemory}!*Open {
         const opening = try gpa.create(Open);
         errdefer gpa.destroy(opening);
@@ -294,7 +296,7 @@ pub const Open = struct {
         return opening;
     }
 
-    /// Frees the task, which no thread works on any more.
+    /// Frees the task, which no thread may be working on.
     pub fn destroy(opening: *Open) void {
         if (opening.fd >= 0) sys.close(opening.fd);
         gpa.free(opening.path);
@@ -341,14 +343,14 @@ pub const Open = struct {
         sys.close(@intCast(folder));
     }
 
-    /// Frees the task, and closes the file that it has opened. Called through `Task`, for each kind of task.
+    /// Frees the task and closes the file that it opened. The `drop` of the task, and of tasks built on it.
     pub fn drop(task: *Task) void {
         const opening: *Open = @fieldParentPtr("task", task);
         opening.destroy();
     }
 };
 
-/// Closes a descriptor of a file that was slow to read: some file systems ask their storage then, too.
+/// Closes the descriptor of a slow file: some file systems wait for their storage even then.
 pub const Close = struct {
     task: Task = .{ .work = work, .drop = drop },
     fd: sys.Fd,
@@ -359,7 +361,7 @@ pub const Close = struct {
         return closing;
     }
 
-    /// Frees the task, and closes the descriptor if no thread has done so.
+    /// Frees the task, and closes the descriptor if no thread has.
     pub fn destroy(closing: *Close) void {
         if (closing.fd >= 0) sys.close(closing.fd);
         gpa.destroy(closing);
@@ -443,7 +445,7 @@ test "tasks come back while others are stuck, and the owner never waits" {
     try testing.expect(storage.threads <= Storage.threads_max);
     const wakes = owner.wakes.load(.acquire);
     storage.close();
-    // The tasks end after their owner has gone, and no thread is woken.
+    // The tasks end after their owner has closed, and the owner is not woken.
     for (&stuck) |*held| held.released.set();
     for (&stuck) |*held| held.dropped.wait();
     try testing.expectEqual(wakes, owner.wakes.load(.acquire));

@@ -1,5 +1,5 @@
 //! Job: a stream between the engine and an application that wants raw bytes: a pair of connected sockets.
-//! Does not know: what goes through it.
+//! Does not know: what is sent through it.
 const std = @import("std");
 const builtin = @import("builtin");
 const io = @import("io.zig");
@@ -7,8 +7,8 @@ const sys = @import("sys.zig");
 const system = std.posix.system;
 const is_linux = builtin.os.tag == .linux;
 
-/// Two connected sockets, closed on exec: the engine's, which does not wait, and the other one, which does
-/// and which a forked child keeps.
+/// Makes two connected sockets, closed on exec: first the engine's, which is non-blocking, then the
+/// application's, which blocks and which a forked child keeps.
 pub fn pair() sys.ResourceError![2]sys.Fd {
     var both: [2]sys.Fd = undefined;
     const kind = system.SOCK.STREAM;
@@ -26,8 +26,8 @@ pub fn pair() sys.ResourceError![2]sys.Fd {
     return both;
 }
 
-/// A stream socket that somebody else has made, for an io: it does not wait from now on, and is closed on
-/// exec and in forks. On an error it stays the caller's.
+/// Prepares a stream socket that was made elsewhere for an io: non-blocking, closed on exec and in forks. On
+/// an error the caller still owns it.
 pub fn adopt(fd: sys.Fd) error{ NotAStream, Unexpected }!io.Socket {
     if (!isStream(fd)) return error.NotAStream;
     try sys.setNonblockCloexec(fd);
@@ -35,8 +35,8 @@ pub fn adopt(fd: sys.Fd) error{ NotAStream, Unexpected }!io.Socket {
     return @fromBackingInt(fd);
 }
 
-/// Copies bytes that wait at the engine's end, without taking them: as many as `buffer` has room for; 0 if
-/// there are none, or at the end.
+/// Copies bytes that wait at the engine's end without receiving them, at most `buffer.len`; returns 0 if
+/// there are none, or at the end of the stream.
 pub fn peek(socket: io.Socket, buffer: []u8) usize {
     const flags = system.MSG.PEEK | system.MSG.DONTWAIT;
     const rc = system.recvfrom(@backingInt(socket), buffer.ptr, buffer.len, flags, null, null);

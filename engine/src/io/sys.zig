@@ -1,15 +1,16 @@
-//! Job: the system calls that layer `io` needs, each as a small typed function: Linux's own, or those of a
-//! BSD's libc (FreeBSD, macOS). Setting something up answers with a Zig error set, because a caller may want
-//! to name the cause. Moving bytes answers with a value (`Moved`), because a full buffer or a dead peer is a
-//! normal day there and the errno must survive.
-//! Does not know: events, readiness, addresses in text form. Nothing here retries, except after EINTR.
-//! Follows the man pages, section 2. Where the systems differ, sys/linux.zig and sys/bsd.zig have the same
-//! names. SIGPIPE: no send raises it; `sendFile` may, see there.
+//! Job: the system calls of layer `io`, each as a small typed function: Linux's own, or those of a BSD's libc
+//! (FreeBSD, macOS). A call that sets something up returns a Zig error set, because the caller may want to
+//! name the cause. A call that moves bytes returns a value (`Moved`), because a full buffer or a dead peer is
+//! normal there and the errno is needed.
+//!
+//! Does not know: events, readiness, addresses in text form. No call is repeated, except after EINTR. Follows
+//! the man pages, section 2. Where the systems differ, sys/linux.zig and sys/bsd.zig have the same names. No
+//! send raises SIGPIPE, but `sendFile` may.
 
 const std = @import("std");
 const builtin = @import("builtin");
 const is_linux = builtin.os.tag == .linux;
-/// Without libc in between, where that is possible.
+/// Linux is called without libc, a BSD through its libc.
 const system = if (is_linux) std.os.linux else std.c;
 const here = if (is_linux) @import("sys/linux.zig") else @import("sys/bsd.zig");
 const assert = std.debug.assert;
@@ -17,11 +18,11 @@ const fork = @import("fork.zig");
 
 /// The error numbers of the kernel.
 pub const E = system.E;
-/// The errno in a raw system call's result.
+/// Returns the errno in the result of a raw system call.
 pub const errno = if (is_linux) std.os.linux.errno else std.c.errno;
 /// A kernel file descriptor.
 pub const Fd = system.fd_t;
-/// A piece of memory to send: `base` and `len`, laid out as the kernel wants it.
+/// A piece of memory to send: `base` and `len`, in the kernel's layout.
 pub const Slice = std.posix.iovec_const;
 /// Address families.
 pub const AF = system.AF;
@@ -30,8 +31,8 @@ pub const sockaddr = system.sockaddr;
 /// The length of a socket address.
 pub const socklen_t = system.socklen_t;
 
-/// The most slices that one `send` takes. Far below IOV_MAX on purpose: the caller lays them out on its stack
-/// for every send, and what a connection has queued is few blocks.
+/// The maximum number of slices of one `send`. Far below IOV_MAX, because the caller builds them on its stack
+/// for every send, and a connection has only a few blocks queued.
 pub const slices_max = 16;
 
 /// The outcome of a system call that moves bytes, or accepts a connection.
@@ -40,11 +41,11 @@ pub const Moved = union(enum) {
     done: usize,
     /// No byte moves now: EAGAIN.
     blocked,
-    /// The errno. What it means for the socket is for the caller to decide.
+    /// The errno. The caller decides what it means for the socket.
     failed: E,
 };
 
-/// Turns the result of a system call that moves bytes into its outcome.
+/// Turns the result of a system call that moves bytes into an outcome.
 pub fn moved(rc: anytype) Moved {
     return switch (errno(rc)) {
         .SUCCESS => .{ .done = @intCast(rc) },
@@ -53,18 +54,18 @@ pub fn moved(rc: anytype) Moved {
     };
 }
 
-/// Like `moved`, for a call that makes a descriptor: such a call never has to be repeated.
+/// Like `moved`, for a call that makes a descriptor; such a call never returns EAGAIN.
 pub fn made(rc: anytype) Moved {
     const code = errno(rc);
     return if (code == .SUCCESS) .{ .done = @intCast(rc) } else .{ .failed = code };
 }
 
-/// Any errno that a caller is not expected to tell apart.
+/// Any errno that callers need not tell apart.
 pub const UnexpectedError = error{Unexpected};
 
-/// Causes that setting up a descriptor may run into.
+/// Errors of calls that make descriptors.
 pub const ResourceError = error{
-    /// The process has as many descriptors as its limit allows (EMFILE).
+    /// The process has reached its limit of descriptors (EMFILE).
     ProcessDescriptorsExhausted,
     /// The machine has too many descriptors (ENFILE).
     SystemDescriptorsExhausted,
@@ -72,7 +73,7 @@ pub const ResourceError = error{
     SystemResources,
 } || UnexpectedError;
 
-/// Sorts the errno of a call that sets something up.
+/// Returns the error for the errno of a call that sets something up.
 pub fn resourceError(code: E) ResourceError {
     return switch (code) {
         .MFILE => error.ProcessDescriptorsExhausted,
@@ -82,34 +83,34 @@ pub fn resourceError(code: E) ResourceError {
     };
 }
 
-/// The process that this is.
+/// The id of this process.
 pub fn processId() std.posix.pid_t {
     return system.getpid();
 }
 
-/// A number that nobody can guess; null if the kernel has none.
+/// Returns a random number that cannot be guessed; null: the kernel has none.
 pub const randomSeed = here.randomSeed;
 
-/// The number behind an errno.
+/// The number of an errno.
 pub fn number(code: E) u16 {
     return @intCast(@backingInt(code));
 }
 
-/// True if `accept` failed because of that one connection, or of a packet that was waiting for it (man 2
-/// accept): the next one may well succeed.
+/// Returns true if `accept` failed because of that one connection or of a packet that waited for it (man 2
+/// accept): the next `accept` may succeed.
 pub const isTransientAccept = here.isTransientAccept;
 
-/// True if a `sendFile` failed because of the file and not because of the socket.
+/// Returns true if a `sendFile` failed because of the file and not of the socket.
 pub fn isFileFault(code: E) bool {
     return switch (code) {
         .IO, .INVAL, .OVERFLOW, .BADF, .SPIPE, .ISDIR, .NOMEM => true,
-        // BSD systems answer so for a descriptor that is no regular file.
+        // BSD systems return this for a descriptor that is no regular file.
         .OPNOTSUPP => !is_linux,
         else => false,
     };
 }
 
-/// True if the errno says that descriptors or kernel memory ran out: trying again at once is pointless.
+/// Returns true if descriptors or kernel memory ran out, so that a repetition at once is pointless.
 pub fn isExhaustion(code: E) bool {
     return switch (code) {
         .MFILE, .NFILE, .NOBUFS, .NOMEM => true,
@@ -119,7 +120,7 @@ pub fn isExhaustion(code: E) bool {
 
 // ---- Descriptors
 
-/// Why there is no socket.
+/// Reasons why a socket cannot be made.
 pub const SocketError = error{
     /// The kernel lacks this address family, for example IPv6 (EAFNOSUPPORT).
     FamilyUnsupported,
@@ -127,7 +128,7 @@ pub const SocketError = error{
     AccessDenied,
 } || ResourceError;
 
-/// A new stream socket of an address family (`AF`): non-blocking, closed on exec.
+/// Makes a stream socket of an address family (`AF`): non-blocking, closed on exec.
 pub fn socket(family: u32) SocketError!Fd {
     return switch (here.socket(family)) {
         .done => |fd| @intCast(fd),
@@ -140,15 +141,16 @@ pub fn socket(family: u32) SocketError!Fd {
     };
 }
 
-/// Gives a descriptor back. Never repeated: the descriptor is gone even after EINTR.
+/// Closes a descriptor. Never repeated: even after EINTR the descriptor is closed.
 pub fn close(fd: Fd) void {
     assert(fd >= 0);
     fork.forget(fd);
-    // EBADF means that somebody else closed what is ours: from then on every descriptor is suspect.
+    // EBADF means that other code has closed an engine's descriptor: from then on every descriptor is
+    // suspect.
     assert(errno(system.close(fd)) != .BADF);
 }
 
-/// A descriptor of one's own for the same open file, closed on exec and in forks.
+/// Makes another descriptor of the same open file, closed on exec and in forks.
 pub fn duplicate(fd: Fd) Moved {
     const rc = if (is_linux)
         system.fcntl(fd, system.F.DUPFD_CLOEXEC, 0)
@@ -157,14 +159,13 @@ pub fn duplicate(fd: Fd) Moved {
     return owned(made(rc));
 }
 
-/// Notes a new descriptor as the engine's own.
+/// Records a new descriptor as the engine's, so that forked children close it.
 pub fn owned(new: Moved) Moved {
     if (new == .done) fork.own(@intCast(new.done));
     return new;
 }
 
-/// Closes descriptors up to `end`, which is not closed, in a forked child: copies of what is
-/// the parent's to keep.
+/// Closes the descriptors from `first` up to, not including, `end` in a forked child: copies of the parent's.
 pub fn closeRun(first: usize, end: usize) void {
     if (is_linux and
         errno(system.close_range(@intCast(first), @intCast(end - 1), @bitCast(@as(u32, 0)))) == .SUCCESS)
@@ -175,7 +176,7 @@ pub fn closeRun(first: usize, end: usize) void {
     for (first..end) |fd| _ = system.close(@intCast(fd));
 }
 
-/// Gives a number to the open file of another descriptor, closed on exec; closes it if there is none.
+/// Makes `fd` a descriptor of the open file of `other`, closed on exec; null: closes `fd`.
 pub fn replace(fd: Fd, other: ?Fd) void {
     const with = other orelse {
         _ = system.close(fd);
@@ -189,28 +190,27 @@ pub fn replace(fd: Fd, other: ?Fd) void {
     if (!is_linux) _ = control(fd, system.F.SETFD, system.FD_CLOEXEC);
 }
 
-/// Whether reading or accepting would find something now.
+/// Returns true if a read or an accept would not block now.
 pub fn isReadable(fd: Fd) bool {
     var wanted: [1]system.pollfd = .{.{ .fd = fd, .events = system.POLL.IN, .revents = 0 }};
     const rc = system.poll(&wanted, 1, 0);
     return errno(rc) == .SUCCESS and rc > 0;
 }
 
-/// Whether a peer has ended its sending side, or its connection is dead, as the kernel knows it now.
+/// Returns true if the kernel knows that the peer has ended its sending side or that the connection is dead.
 pub fn hasPeerShut(fd: Fd) bool {
     var wanted: [1]system.pollfd = .{.{ .fd = fd, .events = here.poll_peer_shut, .revents = 0 }};
     const rc = system.poll(&wanted, 1, 0);
     return errno(rc) == .SUCCESS and rc > 0;
 }
 
-/// Waits until reading would find something, at most `timeout_ms` (-1: without bound). A signal
-/// ends the wait early.
+/// Waits until a read would not block, at most `timeout_ms` (-1: for ever). A signal ends the wait early.
 pub fn waitReadable(fd: Fd, timeout_ms: i32) void {
     var wanted: [1]system.pollfd = .{.{ .fd = fd, .events = system.POLL.IN, .revents = 0 }};
     _ = system.poll(&wanted, 1, timeout_ms);
 }
 
-/// Makes a descriptor that came from elsewhere behave like ours: non-blocking, closed on exec.
+/// Makes a descriptor that the engine did not open non-blocking and closed on exec.
 pub fn setNonblockCloexec(fd: Fd) UnexpectedError!void {
     const status = control(fd, system.F.GETFL, 0) orelse return error.Unexpected;
     const nonblock: u32 = @bitCast(system.O{ .NONBLOCK = true });
@@ -223,7 +223,7 @@ pub fn setCloexec(fd: Fd) UnexpectedError!void {
     _ = control(fd, system.F.SETFD, system.FD_CLOEXEC) orelse return error.Unexpected;
 }
 
-/// man 2 fcntl, for commands with a number. Null if it failed.
+/// Calls fcntl (man 2 fcntl) with a numeric argument. Null: it failed.
 fn control(fd: Fd, command: i32, argument: u32) ?u32 {
     const rc = if (is_linux)
         system.fcntl(fd, command, argument)
@@ -242,13 +242,13 @@ pub const Look = struct {
     device: u64,
 };
 
-/// Looks at an open file. Null: it is none.
+/// Returns facts about an open file; null: the descriptor is not open.
 pub fn look(fd: Fd) ?Look {
     var info: here.Info = undefined;
     return if (errno(here.look(fd, &info)) == .SUCCESS) described(&info) else null;
 }
 
-/// Looks at a name; a link is not followed. Null: there is none.
+/// Returns facts about the file at a path, without following a link; null: there is none.
 pub fn lookFor(path: [*:0]const u8) ?Look {
     var info: here.Info = undefined;
     return if (errno(here.lookFor(path, &info)) == .SUCCESS) described(&info) else null;
@@ -265,10 +265,10 @@ fn described(info: *const here.Info) Look {
     };
 }
 
-/// Why a file cannot be given away.
+/// Reasons why a file's owner or mode cannot be changed.
 pub const GrantError = error{ AccessDenied, PathUnusable };
 
-/// Gives a file to somebody; null: that stays. A link is not followed.
+/// Changes the owner and group of a file; null: unchanged. A link is not followed.
 pub fn setOwner(path: [*:0]const u8, uid: ?u32, gid: ?u32) GrantError!void {
     const unchanged = std.math.maxInt(u32);
     return granted(system.fchownat(
@@ -299,43 +299,44 @@ pub fn openFolder(path: [*:0]const u8) Moved {
     return made(system.open(path, .{ .ACCMODE = .RDONLY, .DIRECTORY = true, .CLOEXEC = true }, mode));
 }
 
-/// Locks an open file or folder for whoever opened it, until it is closed (man 2 flock). `.blocked`:
-/// somebody else has.
+/// Locks an open file or folder until the open file is closed (man 2 flock). `.blocked`: another open file
+/// holds the lock.
 pub fn lock(fd: Fd) Moved {
     const exclusive = 2;
     const at_once = 4;
     return moved(system.flock(fd, exclusive | at_once));
 }
 
-/// Locks an open file for this process: other processes that have inherited the same descriptor wait.
+/// Locks an open file for this process, also against processes that inherited the same descriptor. False: it
+/// is locked.
 pub fn lockForProcess(fd: Fd) bool {
     var whole = std.mem.zeroes(system.Flock);
     whole.type = system.F.WRLCK;
     return errno(system.fcntl(fd, system.F.SETLK, @intFromPtr(&whole))) == .SUCCESS;
 }
 
-/// Lets time pass; a signal may end that early.
+/// Sleeps; a signal may end that early.
 pub fn sleep(ms: u31) void {
     var none: [0]system.pollfd = .{};
     _ = system.poll(&none, 0, ms);
 }
 
-/// Removes the name of a file. True if it is gone now.
+/// Removes the name of a file. Returns true if the call removed it.
 pub fn unlink(path: [*:0]const u8) bool {
     return errno(system.unlink(path)) == .SUCCESS;
 }
 
 // ---- Listening and connecting
 
-/// Why a socket cannot have that address.
+/// Reasons why a socket cannot have an address.
 pub const BindError = error{
     /// Another socket listens at the address already (EADDRINUSE).
     AddressInUse,
     /// No interface of this machine has that address (EADDRNOTAVAIL).
     AddressUnavailable,
-    /// A privileged port, or a directory that we may not write to (EACCES, EPERM).
+    /// A privileged port, or a directory that the process may not write to (EACCES, EPERM).
     AccessDenied,
-    /// The directory of a unix socket does not exist (ENOENT, ENOTDIR, EROFS).
+    /// The directory of a Unix socket does not exist or cannot be written (ENOENT, ENOTDIR, EROFS).
     PathUnusable,
 } || ResourceError;
 
@@ -351,7 +352,7 @@ pub fn bind(fd: Fd, address: *const sockaddr, length: socklen_t) BindError!void 
     };
 }
 
-/// Starts to queue connections, `backlog` of them; the kernel caps that at net.core.somaxconn.
+/// Starts to queue up to `backlog` connections; the kernel caps that at net.core.somaxconn.
 pub fn listen(fd: Fd, backlog: u31) BindError!void {
     return switch (errno(system.listen(fd, backlog))) {
         .SUCCESS => {},
@@ -360,11 +361,11 @@ pub fn listen(fd: Fd, backlog: u31) BindError!void {
     };
 }
 
-/// Why there is no connection, at least not yet.
+/// Reasons why a socket is not connected, or not yet.
 pub const ConnectError = error{
     /// No socket listens at the address (ECONNREFUSED), or the path does not exist (ENOENT).
     Refused,
-    /// Under way; the socket becomes writable when it is decided (EINPROGRESS, EAGAIN).
+    /// The connection is being made; the socket becomes writable when that ends (EINPROGRESS, EAGAIN).
     Pending,
 } || ResourceError;
 
@@ -378,8 +379,8 @@ pub fn connect(fd: Fd, address: *const sockaddr, length: socklen_t) ConnectError
     };
 }
 
-/// Accepts one connection from a listening socket, non-blocking, closed on exec and in forks; fills in the
-/// peer's address.
+/// Accepts one connection from a listening socket, non-blocking, closed on exec and in forks; writes the
+/// peer's address to `peer`.
 pub fn accept(listener: Fd, peer: *sockaddr.storage, length: *socklen_t) Moved {
     while (true) {
         length.* = @sizeOf(sockaddr.storage);
@@ -390,14 +391,14 @@ pub fn accept(listener: Fd, peer: *sockaddr.storage, length: *socklen_t) Moved {
     }
 }
 
-/// The address that a socket has on our side.
+/// Writes the local address of a socket.
 pub fn getsockname(fd: Fd, address: *sockaddr.storage, length: *socklen_t) ResourceError!void {
     length.* = @sizeOf(sockaddr.storage);
     const code = errno(system.getsockname(fd, @ptrCast(address), length));
     if (code != .SUCCESS) return resourceError(code);
 }
 
-/// The address that a connected socket has on the other side.
+/// Writes the peer's address of a connected socket.
 pub fn getpeername(fd: Fd, address: *sockaddr.storage, length: *socklen_t) ResourceError!void {
     length.* = @sizeOf(sockaddr.storage);
     const code = errno(system.getpeername(fd, @ptrCast(address), length));
@@ -412,9 +413,9 @@ pub const Option = enum {
     reuse_port,
     v6_only,
     no_delay,
-    /// Whether the socket listens; this option can be read only.
+    /// The socket listens; read only.
     accept_conn,
-    /// Stream or datagram (SO_TYPE); to be read only.
+    /// Stream or datagram (SO_TYPE); read only.
     kind,
     send_buffer_bytes,
     receive_buffer_bytes,
@@ -447,13 +448,12 @@ pub const Option = enum {
     }
 };
 
-/// Why an option cannot be read or set.
+/// Reasons why an option cannot be read or set.
 pub const OptionError = error{
-    /// The socket's kind does not have the option (ENOPROTOOPT, EOPNOTSUPP).
+    /// Sockets of this kind lack the option (ENOPROTOOPT, EOPNOTSUPP).
     OptionUnsupported,
 } || ResourceError;
 
-/// Sets an option.
 pub fn setOption(fd: Fd, option: Option, value: c_int) OptionError!void {
     const bytes = std.mem.asBytes(&value);
     return switch (errno(system.setsockopt(fd, option.level(), option.name(), bytes, bytes.len))) {
@@ -463,12 +463,11 @@ pub fn setOption(fd: Fd, option: Option, value: c_int) OptionError!void {
     };
 }
 
-/// Reads an option.
 pub fn getOption(fd: Fd, option: Option) OptionError!c_int {
     return getInteger(fd, option.level(), option.name());
 }
 
-/// Takes the error that waits on a socket, which clears it (SO_ERROR). `.SUCCESS` means that there is none.
+/// Returns the pending error of a socket and clears it (SO_ERROR); `.SUCCESS`: there is none.
 pub fn takeError(fd: Fd) E {
     const value = getInteger(fd, system.SOL.SOCKET, system.SO.ERROR) catch return .BADF;
     return @fromBackingInt(@intCast(value));
@@ -486,9 +485,9 @@ fn getInteger(fd: Fd, level: i32, name: u32) OptionError!c_int {
 
 // ---- Moving bytes
 
-/// Receives the bytes that have come, at most `buffer`. `done = 0` is the end of the stream.
+/// Receives bytes, at most `buffer.len`. `done = 0` is the end of the stream.
 pub fn receive(fd: Fd, buffer: []u8) Moved {
-    assert(buffer.len > 0); // a receive of nothing would look like the end of the stream
+    assert(buffer.len > 0); // a receive of 0 bytes would look like the end of the stream
     while (true) {
         const rc = system.recvfrom(fd, buffer.ptr, buffer.len, here.no_wait, null, null);
         return switch (errno(rc)) {
@@ -501,7 +500,7 @@ pub fn receive(fd: Fd, buffer: []u8) Moved {
 }
 
 /// Sends slices, in order, as far as the kernel takes them. `more` promises that further bytes follow at once
-/// (MSG_MORE), so that TCP waits for a full segment; the BSDs have no such promise. Never raises SIGPIPE.
+/// (MSG_MORE), so that TCP waits for a full segment; ignored on a BSD. Never raises SIGPIPE.
 pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
     assert(slices.len > 0 and slices.len <= slices_max);
     const flags: u32 = here.no_signal | here.no_wait | @as(u32, if (more) here.more else 0);
@@ -515,7 +514,7 @@ pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
         .flags = 0,
     };
     while (true) {
-        // With one slice the kernel has no message header to fetch: 1 to 2 % of a small answer.
+        // With one slice the kernel need not copy a message header, which saves 1 to 2 % of a small response.
         const rc = if (slices.len == 1)
             system.sendto(fd, slices[0].base, slices[0].len, flags, null, 0)
         else
@@ -530,8 +529,8 @@ pub fn send(fd: Fd, slices: []const Slice, more: bool) Moved {
 }
 
 /// Sends a range of a file without copying it through this process. `done = 0` means that the file ends at
-/// `offset`. The file's own position stays. Unlike `send` this may raise SIGPIPE when the peer is gone: the
-/// process has to ignore that signal.
+/// `offset`. The file's position does not change. Unlike `send` this may raise SIGPIPE if the peer is gone,
+/// so the process must ignore that signal.
 pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) Moved {
     assert(length > 0);
     while (true) switch (here.sendFile(fd, file, offset, length)) {
@@ -542,28 +541,28 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) Moved {
 
 /// Whether bytes of a file are in memory. `unknown`: its file system does not say.
 pub const Presence = enum { present, absent, unknown };
-/// Whether the byte at an offset of a file is in memory; beyond its end it is. Never waits for storage.
+/// Tells if the byte at an offset of a file is in memory; `present` beyond its end. Never waits for storage.
 pub const isInMemory = here.isInMemory;
 
-/// Whether the file system of an open file or folder waits for nothing but this machine, and not for a
-/// network or another process.
+/// Returns true if the file system of an open file or folder waits neither for a network nor for another
+/// process.
 pub const isLocal = here.isLocal;
 
 /// The room of a file system: bytes in all, bytes that a program without special rights can still write, and
-/// whether it keeps files in memory.
+/// true if it keeps files in memory.
 pub const Room = struct { total: u64, free: u64, is_memory: bool };
-/// The room of the file system that an open file lies on; null: it does not tell. May wait for storage.
+/// Returns the room of the file system of an open file; null: unknown. May wait for storage.
 pub const roomOf = here.roomOf;
 
-/// Opens a file to be read, closed on exec. Without O_NONBLOCK a named pipe would wait for its writer.
+/// Opens a file to be read, closed on exec. O_NONBLOCK: the open of a named pipe does not wait for a writer.
 pub fn openFile(path: [*:0]const u8) Moved {
     const mode: c_uint = 0;
     return made(system.open(path, .{ .ACCMODE = .RDONLY, .CLOEXEC = true, .NONBLOCK = true }, mode));
 }
-/// Tells the kernel which bytes of a file are wanted soon. May wait for storage.
+/// Tells the kernel which bytes of a file are needed soon. May wait for storage.
 pub const readAhead = here.readAhead;
 
-/// Reads a file at an offset. `done = 0` is its end.
+/// Reads a file at an offset. `done = 0` is the end of the file.
 pub fn readFileAt(file: Fd, buffer: []u8, offset: u64) Moved {
     while (true) {
         const rc = system.pread(file, buffer.ptr, buffer.len, @intCast(offset));
@@ -575,7 +574,7 @@ pub fn readFileAt(file: Fd, buffer: []u8, offset: u64) Moved {
     }
 }
 
-/// The content of a small file, cut at the length of `buffer`. Null if the file cannot be read.
+/// Returns the content of a small file, at most `buffer.len` bytes. Null: it cannot be read.
 pub fn readWhole(path: [*:0]const u8, buffer: []u8) ?[]const u8 {
     const rc = system.open(path, .{ .ACCMODE = .RDONLY, .CLOEXEC = true }, @as(c_uint, 0));
     if (errno(rc) != .SUCCESS) return null;
@@ -587,18 +586,19 @@ pub fn readWhole(path: [*:0]const u8, buffer: []u8) ?[]const u8 {
     };
 }
 
-/// Bytes that were sent and that the peer has not acknowledged; 0 where the kernel does not tell.
+/// The number of sent bytes that the peer has not acknowledged; 0 where the kernel does not tell.
 pub const heldBytes = here.heldBytes;
 
-/// Makes the coming close a reset.
+/// Makes the next close of a socket reset the connection.
 pub fn resetOnClose(fd: Fd) void {
     const linger = extern struct { onoff: c_int, seconds: c_int };
     const value: linger = .{ .onoff = 1, .seconds = 0 };
-    // Best effort: without it the peer sees an orderly close.
+    // If this fails, the peer sees an orderly close.
     _ = system.setsockopt(fd, system.SOL.SOCKET, system.SO.LINGER, @ptrCast(&value), @sizeOf(linger));
 }
 
-/// Keep-alive probes after 15 s of silence, each 5 s, three times. Does nothing for sockets that are not TCP.
+/// Sends keep-alive probes after 15 s of silence, every 5 s, three times. No effect on sockets other than
+/// TCP.
 pub fn probePeer(fd: Fd) void {
     const settings = [_]struct { i32, u32, c_int }{
         .{ system.SOL.SOCKET, system.SO.KEEPALIVE, 1 },
@@ -612,15 +612,15 @@ pub fn probePeer(fd: Fd) void {
     }
 }
 
-/// The kernel takes no more while this many bytes wait that it has not sent yet (TCP_NOTSENT_LOWAT). Does
-/// nothing where there is no such option.
+/// Makes the kernel take no more bytes while this many are unsent (TCP_NOTSENT_LOWAT). No effect where the
+/// option is missing.
 pub fn limitUnsent(fd: Fd, bytes: c_int) void {
     const name = here.unsent_low_water orelse return;
     _ = system.setsockopt(fd, system.IPPROTO.TCP, name, @ptrCast(&bytes), @sizeOf(c_int));
 }
 
-/// Ends our sending side: the peer reads what was sent and then the end of the stream. A socket that is
-/// already dead is fine.
+/// Ends our sending side: the peer reads what was sent and then the end of the stream. No effect on a dead
+/// socket.
 pub fn shutdownSend(fd: Fd) void {
     const shut_wr = 1;
     assert(errno(system.shutdown(fd, shut_wr)) != .BADF);
@@ -628,9 +628,9 @@ pub fn shutdownSend(fd: Fd) void {
 
 // ---- Clocks
 
-/// Milliseconds of the monotonic clock, rounded down. The precise clock, about 20 ns through the vDSO: the
-/// coarse one lags by up to a tick (1 to 10 ms), so that an alarm which fires in time would look early and be
-/// armed again, in a circle, for that tick.
+/// Milliseconds of the monotonic clock, rounded down. The precise clock takes about 20 ns through the vDSO.
+/// The coarse one lags by up to a tick (1 to 10 ms), so an alarm that fires in time would seem early and be
+/// set again and again until the tick ends.
 pub fn monotonicMs() u64 {
     const time = clock(.MONOTONIC);
     return @as(u64, @intCast(time.sec)) * std.time.ms_per_s +
@@ -650,8 +650,8 @@ pub fn monotonicNs() u64 {
     return @as(u64, @intCast(time.sec)) * std.time.ns_per_s + @as(u64, @intCast(time.nsec));
 }
 
-/// Seconds since 1970 (UTC). The coarse clock: up to one tick (1 to 10 ms) late, which a date in
-/// whole seconds can bear.
+/// Seconds since 1970 (UTC) by the coarse clock: up to one tick (1 to 10 ms) late, which does not matter for
+/// dates in whole seconds.
 pub fn wallSeconds() u64 {
     return @intCast(clock(here.coarse_clock).sec);
 }
@@ -659,8 +659,8 @@ pub fn wallSeconds() u64 {
 fn clock(which: system.clockid_t) system.timespec {
     var time: system.timespec = undefined;
     if (is_linux and builtin.link_libc) {
-        // In a shared object with libc nobody hands std the auxiliary vector, so it cannot find the vDSO and
-        // would do a system call each time; libc can.
+        // In a shared object with libc, std has no auxiliary vector and cannot find the vDSO, so it would
+        // make a system call each time; libc need not.
         assert(std.c.clock_gettime(@fromBackingInt(@intCast(@backingInt(which))), &time) == 0);
     } else {
         assert(errno(system.clock_gettime(which, &time)) == .SUCCESS);

@@ -1,12 +1,11 @@
-//! Threads beside a host's own.
-//! Does not know: what they do.
+//! Starts threads besides a host's own. Does not know: what they do.
 const builtin = @import("builtin");
 const std = @import("std");
 
-/// Address space, not memory; libc puts the variables of each thread there as well.
+/// Address space, not memory; includes libc's thread-local variables.
 const stack_bytes = 1024 * 1024;
 
-/// Starts a thread that gets no signal: a host language's handlers must not run in it.
+/// Starts a thread that receives no signals: a host language's signal handlers must not run in it.
 pub fn spawn(comptime function: anytype, arguments: anytype) error{CannotStartThread}!std.Thread {
     return spawnSized(stack_bytes, function, arguments);
 }
@@ -26,8 +25,8 @@ pub fn spawnSized(
         error.CannotStartThread;
 }
 
-/// The numbers by which the system knows this process and this thread. Asked of the system each time: a
-/// forked child has others than its parent.
+/// Returns the system's ids of this process and this thread. Asked for each time: a forked child has others
+/// than its parent.
 pub fn ids() struct { process: u32, thread: u32 } {
     if (builtin.os.tag == .linux) {
         const linux = std.os.linux;

@@ -1,15 +1,15 @@
-//! Job: the io contract (see io.zig) on Linux io_uring: what the program asks for and what the kernel has
-//! done meanwhile change hands in one system call a round.
-//! Does not know: what the bytes mean, deadlines, how many connections are too many. The rings themselves
-//! are uring/ring.zig's.
+//! Job: the io contract (see io.zig) on Linux io_uring: operations go to the kernel, and their completions
+//! come back, in one system call per round. Does not know: the meaning of bytes, deadlines, limits of
+//! connections, and the layout of the rings (uring/ring.zig's job).
 //!
-//! - Listeners and sockets are armed once and then report by themselves (multishot). Bytes come in buffers
-//!   that all sockets share; what comes while a socket is paused, or faster than its owner reads, waits in
-//!   `pieces`, and soon the kernel is told to stop.
-//! - A short send is copied and counts as sent; the kernel takes it with the next `wait` or `alarm`, however
-//!   long the peer takes. Until then the next send is `blocked`. Larger ones go out at once, as under epoll.
-//! - Descriptors are closed by the ring too, behind everything that was asked for before: a number is not
-//!   used again within a round.
+//! - Listeners and sockets are armed once and then report repeatedly (multishot). Bytes come in buffers that
+//!   all sockets share. Bytes that come while a socket is paused, or faster than its owner reads, wait in
+//!   `pieces`, and soon the kernel is told to stop receiving.
+//! - A short send is copied and counts as sent; the kernel takes it with the next `wait` or `alarm`, even if
+//!   the peer does not read. Until then the next send is `blocked`. Longer sends reach the kernel at once, as
+//!   under epoll.
+//! - The ring closes descriptors, too, after all operations queued before: a number is not used again within
+//!   a round.
 const std = @import("std");
 const linux = std.os.linux;
 const io = @import("io.zig");
@@ -31,12 +31,13 @@ const Outgoing = @import("uring/outgoing.zig").Outgoing;
 const Socket = io.Socket;
 const Token = io.Token;
 
-/// The size of a receive buffer: most requests fit. No power of two, for the reason that `blocks.zig` gives.
+/// The size of a receive buffer, in bytes: most requests fit. No power of two, for the reason in
+/// `blocks.zig`.
 const buffer_bytes_max = 8 * 1024 + 192;
 const buffers_count = 128;
 
-/// The io of Linux kernels from 6.1 on, if nobody forbids it. One thread owns it: the one that waits first;
-/// only `wake` may be called from others.
+/// The io of Linux kernels from 6.1 on, unless a policy forbids io_uring. The thread that waits first owns
+/// it; other threads may call only `wake`.
 pub const Uring = struct {
     gpa: std.mem.Allocator,
     options: Options,
@@ -45,56 +46,56 @@ pub const Uring = struct {
     outgoing: Outgoing,
     waker: sys.Fd,
     waker_armed: bool = false,
-    /// The time that the kernel's timer for the host is armed for; the kernel reads it. It may be earlier
-    /// than the last alarm: see `alarm`.
+    /// The time of the kernel's timer for the host; the kernel reads this memory. It may be earlier than the
+    /// last alarm (see `alarm`).
     timer: linux.kernel_timespec = undefined,
     timer_at_ms: ?u64 = null,
 
     completions: []ring_file.Completion,
-    /// Completions from `noted` up to `kept` are about received bytes, and not looked at yet.
+    /// Completions of received bytes that were not handled yet: those from `noted` up to `kept`.
     kept: usize = 0,
     noted: usize = 0,
-    /// Indexed by descriptor. Grows, never shrinks.
+    /// Entries by descriptor. The list never shrinks.
     entries: std.ArrayList(Entry) = .empty,
     listeners: std.ArrayList(Listener) = .empty,
-    /// Sockets that found no buffer.
+    /// Sockets for which the kernel had no free buffer.
     starved: std.ArrayList(u32) = .empty,
 
-    /// Sockets that may have something to deliver.
+    /// Sockets that may have an event.
     ready: Queue = .{},
-    /// Counts rounds, so that each socket gets its turn once in each.
+    /// The number of the current round, so that each socket delivers bytes once a round.
     round: u32 = 0,
-    /// How many of `ready` belong to this round.
+    /// The number of sockets in `ready` that belong to this round.
     round_left: u32 = 0,
-    /// The socket that `next` is at. It is not in `ready`.
+    /// The socket whose events `next` returns at present. It is not in `ready`.
     current: ?u32 = null,
-    /// The piece that the last event lent to the caller.
+    /// The piece whose bytes the last event lent to the caller.
     lent: ?*pieces_file.Piece = null,
-    /// The listener that `next` is at, in this round.
+    /// The listener at which `next` delivers connections in this round.
     accept_cursor: u32 = 0,
     in_round: bool = false,
-    /// The listeners are closed: this may be the last round, so that nothing may wait for another.
+    /// The listeners are closed, so this round may be the last one and operations must not wait for the next.
     leaving: bool = false,
     woken_due: bool = false,
-    /// An operation follows as soon as the kernel has taken the bytes that it was asked to send, which it
-    /// does not report.
+    /// An operation must follow when the kernel has taken the batch of sends, which the kernel does not
+    /// report.
     follows: bool = false,
-    /// A host loop watches `fd()`.
+    /// A host's loop watches `fd()`.
     host_watches: bool = false,
-    /// An operation was queued whose completion keeps `fd()` readable, and that is not reported yet.
+    /// A no-op was queued to keep `fd()` readable, and its completion was not handled yet.
     knocked: bool = false,
     /// Set by `wake`, from any thread.
     wake_requested: std.atomic.Value(bool) = .init(false),
 
     pub const Options = io.Options;
 
-    /// Received pieces of one socket that may wait before the kernel is told to receive no more.
+    /// The maximum number of undelivered pieces of one socket; then the kernel is told to stop receiving.
     pub const pieces_max = 16;
 
-    /// Why there are no rings.
+    /// Reasons why an io cannot be created.
     pub const InitError = error{OutOfMemory} || ring_file.Ring.InitError;
 
-    /// Creates the rings and the buffers. Do this after fork.
+    /// Creates the rings and the buffers. Must be called after fork.
     pub fn init(gpa: std.mem.Allocator, options: Options) InitError!Uring {
         assert(options.receive_buffer_bytes > 0 and options.events_per_wait > 0);
         assert(options.accepts_per_wait > 0 and options.send_file_bytes_max > 0);
@@ -119,14 +120,14 @@ pub const Uring = struct {
         };
     }
 
-    /// Finds out whether `init` would work, and leaves nothing behind.
+    /// Tries `init` and frees the result, to find out if this kernel can run the io.
     pub fn rehearse(gpa: std.mem.Allocator) InitError!void {
         var uring: Uring = try .init(gpa, .{});
         uring.deinit();
     }
 
-    /// Closes everything: listeners, added sockets that are still open, and its own descriptors. No thread
-    /// may call `wake` any more.
+    /// Closes listeners, added sockets that are still open, and its own descriptors. No thread may call
+    /// `wake` any more.
     pub fn deinit(self: *Uring) void {
         self.giveBack();
         self.ring.abandon();
@@ -150,7 +151,7 @@ pub const Uring = struct {
         self.* = undefined;
     }
 
-    /// A descriptor that a host loop may watch for reading. It stays the io's own.
+    /// Returns the descriptor that a host's loop may watch for reading. The io still owns it.
     pub fn fd(self: *Uring) i32 {
         self.host_watches = true;
         if (!self.in_round) self.keepReadable();
@@ -174,17 +175,18 @@ pub const Uring = struct {
 
     // ---- Listeners
 
-    /// Why an address cannot be listened at.
+    /// Reasons why the io cannot listen at an address.
     pub const ListenError = error{OutOfMemory} || io.ListenError;
 
-    /// Listens at an address and begins to accept. Returns the listener's id, which events name it by.
+    /// Listens at an address and begins to accept. Returns the listener's id for events.
     pub fn listen(self: *Uring, address: Address, options: io.ListenOptions) ListenError!u32 {
         const listener = try socket_calls.listenSocket(&address, options);
         errdefer sys.close(listener);
         return self.addListener(listener);
     }
 
-    /// Takes over a socket that listens already. From success on the io closes it. Several ios may share one.
+    /// Takes over a listening socket. After success the io closes it in the end. Several ios may share a
+    /// socket.
     pub fn adoptListener(self: *Uring, listener: sys.Fd) ListenError!u32 {
         try sys.setNonblockCloexec(listener);
         socket_calls.inheritNoDelay(listener);
@@ -198,37 +200,37 @@ pub const Uring = struct {
         return @intCast(self.listeners.items.len - 1);
     }
 
-    /// A listener's address; with the port that the kernel has chosen if 0 was asked for.
+    /// Returns a listener's address, with the port that the kernel chose for port 0.
     pub fn listenerAddress(self: *const Uring, id: u32) Address {
         return self.listeners.items[id].address;
     }
 
-    /// Accepts no more for now. What the kernel accepted already waits here.
+    /// Stops accepting at a listener. Connections that the kernel has accepted already wait in the listener.
     pub fn pauseAccept(self: *Uring, id: u32) void {
         self.listeners.items[id].pause(&self.ring, id);
     }
 
-    /// Accepts again. Does nothing unless it is paused.
+    /// Accepts at a paused listener again; other listeners stay as they are.
     pub fn resumeAccept(self: *Uring, id: u32) error{}!void {
         self.listeners.items[id].unpause();
     }
 
-    /// Closes all listeners for good; their ids stay taken. Connections that the worker has not accepted yet
-    /// are reset, accepted connections live on.
+    /// Closes all listeners; their ids are not used again. Connections that `next` has not delivered are
+    /// reset, delivered ones go on.
     pub fn closeListeners(self: *Uring) void {
         for (self.listeners.items, 0..) |*listener, id| listener.close(&self.ring, @intCast(id));
         self.leaving = true;
-        // The kernel lets go of a listener when it gets to say so.
+        // The kernel releases a listener only when this thread enters again (see uring/ring.zig).
         if (self.ring.enabled) self.ring.wait(0);
     }
 
     // ---- Sockets
 
-    /// Why a socket cannot be looked after.
+    /// Reasons why a socket cannot be added.
     pub const AddError = error{OutOfMemory};
 
-    /// Begins to deliver the events of an accepted socket, with this token. After an error the socket is
-    /// still the caller's to close.
+    /// Begins to deliver the events of an accepted socket, with this token. After an error the caller still
+    /// owns the socket.
     pub fn add(self: *Uring, socket: Socket, token: Token) AddError!void {
         const index = indexOf(socket);
         if (index >= self.entries.items.len) {
@@ -247,7 +249,7 @@ pub const Uring = struct {
         self.armReceive(index);
     }
 
-    /// Lets the kernel receive for a socket, unless it does already.
+    /// Makes the kernel receive for a socket, unless it does already.
     pub fn armReceive(self: *Uring, index: u32) void {
         const entry = &self.entries.items[index];
         assert(entry.phase == .open and entry.end == .none);
@@ -257,7 +259,7 @@ pub const Uring = struct {
         self.ring.receive(@intCast(index), pieces_file.Buffers.group, entry.label(index, .receive));
     }
 
-    /// Tells the kernel to receive no more. Pieces that are on their way still come.
+    /// Tells the kernel to stop receiving for a socket. Pieces that it has received still come.
     pub fn stopReceiving(self: *Uring, index: u32) void {
         const entry = &self.entries.items[index];
         if (!entry.flags.receives or entry.flags.stopping) return;
@@ -271,8 +273,8 @@ pub const Uring = struct {
     pub const sendFile = sending.sendFile;
     pub const shutdownSend = sending.shutdownSend;
 
-    /// Ends everything that is under way for a socket, since each operation would keep it open, except for
-    /// what it is sending.
+    /// Cancels a socket's operations in the kernel except its sends, because each would keep the socket open,
+    /// and frees its entry.
     pub fn vacate(self: *Uring, index: u32) void {
         const entry = &self.entries.items[index];
         if (entry.flags.receives) self.ring.cancel(entry.label(index, .receive));
@@ -288,14 +290,16 @@ pub const Uring = struct {
         };
     }
 
-    /// Delivers no bytes of a socket until `resumeReading`. The kernel is told when bytes come all the same.
+    /// Stops delivering a socket's bytes until `resumeReading`. The kernel is told to stop only if bytes
+    /// come.
     pub fn pause(self: *Uring, socket: Socket) void {
         const entry = self.entryOf(socket);
         entry.flags.paused = true;
         if (entry.pieces.count > 0) self.holdBack(indexOf(socket));
     }
 
-    /// A paused socket has got bytes: they must not keep buffers from others, and no more shall come.
+    /// Stops the kernel's receive for a paused socket that has bytes, and copies these, because they must not
+    /// occupy buffers of other sockets.
     pub fn holdBack(self: *Uring, index: u32) void {
         const entry = &self.entries.items[index];
         self.stopReceiving(index);
@@ -304,7 +308,7 @@ pub const Uring = struct {
         };
     }
 
-    /// Delivers bytes of a socket again; those that came during the pause are the first.
+    /// Delivers a socket's bytes again, first those that came during the pause.
     pub fn resumeReading(self: *Uring, socket: Socket) void {
         const entry = self.entryOf(socket);
         if (!entry.flags.paused) return;
@@ -314,33 +318,34 @@ pub const Uring = struct {
         }
     }
 
-    /// Makes the kernel ask a silent peer whether it is still there.
+    /// Makes the kernel probe a silent peer.
     pub fn probe(_: *Uring, socket: Socket) void {
         sys.probePeer(@backingInt(socket));
     }
 
-    /// Whether a peer has ended its sending side, or its connection is dead, although no event told so.
+    /// Whether the peer has ended its sending side, or the connection is dead, also if no event has told it
+    /// yet.
     pub fn hasPeerShut(_: *Uring, socket: Socket) bool {
         return sys.hasPeerShut(@backingInt(socket));
     }
 
-    /// Makes the kernel take no more while `bytes` bytes wait there unsent, so that output waits for its turn
-    /// in our queue instead. Nothing changes where the kernel has no such limit.
+    /// Makes the kernel refuse output while it has `bytes` unsent bytes, so that output waits in the caller's
+    /// queue. Has no effect where the kernel has no such limit.
     pub fn limitUnsent(_: *Uring, socket: Socket, bytes: u31) void {
         sys.limitUnsent(@backingInt(socket), bytes);
     }
 
-    /// Bytes of sends that the kernel holds, since the peer has not taken them yet.
+    /// Returns the number of bytes that the kernel holds because the peer has not taken them yet.
     pub fn held(_: *Uring, socket: Socket) u64 {
         return sys.heldBytes(@backingInt(socket));
     }
 
-    /// The address that the peer connected to; null if the kernel does not tell.
+    /// Returns the socket's local address; null: the kernel does not tell it.
     pub fn localAddress(_: *Uring, socket: Socket) ?Address {
         return socket_calls.localAddress(@backingInt(socket)) catch null;
     }
 
-    /// A connection is dead: `next` will say so. Returns the errno.
+    /// Marks a connection as dead, so that `next` reports it. Returns the errno.
     pub fn die(self: *Uring, index: u32, errno: u16) u16 {
         self.entries.items[index].phase = .{ .dying = errno };
         self.enqueue(index);
@@ -349,17 +354,16 @@ pub const Uring = struct {
 
     // ---- Waking
 
-    /// Ends a `wait` and lets `next` deliver `woken`. From any thread; one system call, none if a wake is
-    /// on its way already.
+    /// Ends a `wait`, after which `next` returns `woken`. May be called by any thread. Makes one system call,
+    /// or none if a wake is on its way.
     pub fn wake(self: *Uring) void {
         if (!self.wake_requested.swap(true, .acq_rel)) watch.eventRaise(self.waker);
     }
 
-    /// For host loops, as the last call before control goes back: what was asked for goes out, and `fd()`
-    /// becomes readable when the monotonic clock reaches `at_ms` (null: no need), or at once if events
-    /// were left undelivered.
-    /// A time that moved back costs nothing: the timer fires at the earlier time, and the next
-    /// alarm sets the new one.
+    /// The last call before control goes back to a host's loop. Submits queued operations, and makes `fd()`
+    /// readable when the monotonic clock reaches `at_ms` (null: never), or at once if events were not
+    /// delivered. A later time than before costs nothing: the timer fires at the earlier time, and the next
+    /// alarm sets the later one.
     pub fn alarm(self: *Uring, at_ms: ?u64) error{}!void {
         self.in_round = false;
         if (at_ms) |at| if (self.timer_at_ms == null or self.timer_at_ms.? > at) {
@@ -374,8 +378,8 @@ pub const Uring = struct {
         self.ring.submit();
     }
 
-    /// Outside a round a host may be about to sleep on `fd()`: what was asked for goes out, and what
-    /// is left over shows.
+    /// Outside a round, when a host may be about to sleep on `fd()`: submits queued operations, and keeps
+    /// `fd()` readable if work is left.
     fn keepReadable(self: *Uring) void {
         if (!self.host_watches) return;
         if (!self.knocked and (self.follows or self.hasLeftovers())) {
@@ -385,7 +389,7 @@ pub const Uring = struct {
         self.ring.submit();
     }
 
-    /// Hands queued operations to the kernel at once, unless a `wait` will follow and take them along.
+    /// Submits queued operations at once, unless a `wait` will follow and submit them.
     pub fn expedite(self: *Uring) void {
         if (self.leaving and self.ring.enabled) {
             self.ring.submit();
@@ -394,7 +398,7 @@ pub const Uring = struct {
         }
     }
 
-    /// True if `next` would have something to look at without asking the kernel.
+    /// Whether `next` may have an event without asking the kernel.
     fn hasLeftovers(self: *const Uring) bool {
         if (self.woken_due or self.current != null or self.ready.count > 0 or self.noted < self.kept) {
             return true;
@@ -405,9 +409,9 @@ pub const Uring = struct {
 
     // ---- Rounds
 
-    /// Begins a round: hands over what was asked for and waits at most `timeout_ms` (-1: for ever; not at
-    /// all if something is left over). Returns about how many things `next` will look at. 0 is possible
-    /// before the time is over.
+    /// Begins a round: submits queued operations and waits at most `timeout_ms` (-1: for ever; not at all if
+    /// work is left). Returns the approximate number of sockets and completions that `next` will handle. 0 is
+    /// possible before the time is over.
     pub fn wait(self: *Uring, timeout_ms: i32) io.WaitError!usize {
         self.giveBack();
         self.in_round = true;
@@ -436,8 +440,8 @@ pub const Uring = struct {
         return count;
     }
 
-    /// Takes note of the kernel's completions, but for received bytes: `next` can mostly hand them on as they
-    /// are.
+    /// Handles the kernel's completions except those of received bytes, which `next` can mostly deliver
+    /// directly.
     fn takeCompletions(self: *Uring) void {
         self.kept = 0;
         self.noted = 0;
@@ -457,7 +461,7 @@ pub const Uring = struct {
         }
     }
 
-    /// The next event of this round, or null at its end.
+    /// Returns the next event of this round; null: the round is over.
     pub fn next(self: *Uring) ?Event {
         self.giveBack();
         if (self.woken_due) {
@@ -473,7 +477,7 @@ pub const Uring = struct {
                 const completion = self.completions[self.noted];
                 self.noted += 1;
                 const event = completion_file.deliver(self, completion);
-                // Sockets that the completion has put into the queue belong to this round.
+                // Sockets that the completions have queued belong to this round.
                 if (self.noted == self.kept) self.round_left = self.ready.count;
                 if (event) |received| return received;
                 continue;
@@ -490,7 +494,7 @@ pub const Uring = struct {
         return null;
     }
 
-    /// The socket's next event, or null.
+    /// Returns the next event of a socket; null: there is none.
     fn visit(self: *Uring, index: u32) ?Event {
         const entry = &self.entries.items[index];
         switch (entry.phase) {
@@ -532,7 +536,7 @@ pub const Uring = struct {
         return null;
     }
 
-    /// Lets the kernel tell of the end of a connection that is not being read.
+    /// Makes the kernel report the end of a connection that is not being read.
     fn watchTrouble(self: *Uring, index: u32) void {
         const entry = &self.entries.items[index];
         if (entry.flags.watches_trouble or (entry.flags.receives and !entry.flags.stopping)) return;
@@ -540,33 +544,33 @@ pub const Uring = struct {
         self.ring.poll(@intCast(index), .trouble, entry.label(index, .trouble));
     }
 
-    /// The bytes of the last event are the kernel's again.
+    /// Returns the buffer of the last event to the kernel.
     fn giveBack(self: *Uring) void {
         const piece = self.lent orelse return;
         self.lent = null;
         self.buffers.give(piece);
     }
 
-    /// Puts a socket into the queue, once.
+    /// Adds a socket to the queue, once.
     pub fn enqueue(self: *Uring, index: u32) void {
         if (self.current != index) self.ready.push(self.entries.items, index);
         if (!self.in_round) self.keepReadable();
     }
 
-    /// Lets a socket wait for the next round with the rest of its events.
+    /// Leaves the other events of a socket for the next round.
     pub fn endTurn(self: *Uring, index: u32) void {
         if (self.current == index) self.current = null;
         self.enqueue(index);
     }
 
-    /// The state of a socket that was added.
+    /// Returns the entry of an added socket.
     pub fn entryOf(self: *Uring, socket: Socket) *Entry {
         const entry = &self.entries.items[indexOf(socket)];
         assert(entry.phase != .vacant);
         return entry;
     }
 
-    /// The place of a socket's entry.
+    /// Returns the index of a socket's entry.
     pub fn indexOf(socket: Socket) u32 {
         assert(socket != .none);
         return @intCast(@backingInt(socket));

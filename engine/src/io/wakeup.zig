@@ -1,5 +1,5 @@
-//! A descriptor that one thread watches and others make readable, and a word that a thread sleeps on until
-//! another one wakes it. Does not know: what it is about.
+//! A descriptor that one thread watches and others make readable, and a word that one thread sleeps on until
+//! another wakes it. Does not know: reasons to wake.
 const std = @import("std");
 const builtin = @import("builtin");
 const is_linux = builtin.os.tag == .linux;
@@ -12,14 +12,14 @@ const watch = @import("sys/epoll.zig");
 pub const Wakeup = WakeupOn(std.atomic.Value, if (is_linux) EventDescriptor else PipeDescriptor);
 pub const Latch = LatchOn(std.atomic.Value, Futex);
 
-/// A descriptor that is readable from `raise` to `clear`. `Atomic`: of what threads share; `Descriptor`: of
-/// the kernel's. A simulation has others (test/sim/rings).
+/// A descriptor that is readable from `raise` to `clear`. `Atomic`: the type of shared variables;
+/// `Descriptor`: the kernel's part. A simulation replaces both (test/sim/rings).
 pub fn WakeupOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type {
     return struct {
         const Self = @This();
 
         descriptor: Descriptor,
-        /// True between `raise` and `clear`: while it is, `raise` needs no system call.
+        /// True from `raise` to `clear`; while it is, `raise` makes no system call.
         raised: Atomic(bool) = .init(false),
 
         pub fn init() sys.ResourceError!Self {
@@ -30,29 +30,28 @@ pub fn WakeupOn(comptime Atomic: fn (type) type, comptime Descriptor: type) type
             wakeup.descriptor.deinit();
         }
 
-        /// The descriptor to watch for reading.
         pub fn fd(wakeup: *const Self) i32 {
             return wakeup.descriptor.fd();
         }
 
-        /// Makes the wakeup readable. From any thread.
+        /// Makes the wakeup readable. May be called by any thread.
         pub fn raise(wakeup: *Self) void {
             if (!wakeup.raised.swap(true, .acq_rel)) wakeup.descriptor.raise();
         }
 
-        /// Makes the wakeup unreadable. The caller looks for the reason afterwards: a raise during the look
-        /// may leave no other trace.
+        /// Makes the wakeup unreadable. The caller must look for work afterwards, because a raise during that
+        /// may have no other effect.
         pub fn clear(wakeup: *Self) void {
             if (!wakeup.raised.load(.monotonic)) return;
-            // A thread that raises may not have written to the descriptor yet. `raised` stays true then, and
-            // is cleared when the descriptor is readable. If it were cleared here, the descriptor would stay
-            // readable after the write, and nobody would clear it before the next raise.
+            // A raising thread may not have written to the descriptor yet. Then `raised` stays true until the
+            // descriptor is readable. If it were cleared here, the descriptor would be readable after the
+            // write, and no call would clear it before the next raise.
             if (!wakeup.descriptor.take()) return;
             _ = wakeup.raised.swap(false, .acq_rel);
         }
 
-        /// Waits until the wakeup is readable, at most `timeout_ms` (-1: without bound). A signal ends the
-        /// wait early.
+        /// Waits until the wakeup is readable, at most `timeout_ms` (-1: for ever). A signal ends the wait
+        /// early.
         pub fn wait(wakeup: *Self, timeout_ms: i32) void {
             wakeup.descriptor.wait(timeout_ms);
         }
@@ -117,14 +116,14 @@ const PipeDescriptor = struct {
     }
 };
 
-/// A signal that one thread waits for and another thread gives, once.
+/// A flag that one thread waits for and another thread sets, once.
 pub fn LatchOn(comptime Atomic: fn (type) type, comptime Sleep: type) type {
     return struct {
         const Self = @This();
 
         is_set: Atomic(u32) = .init(0),
 
-        /// Lets the latch be set again. Only the thread that waits for it may call this.
+        /// Clears the latch for its next use. Only the waiting thread may call this.
         pub fn reset(latch: *Self) void {
             latch.is_set.store(0, .seq_cst);
         }
@@ -134,7 +133,7 @@ pub fn LatchOn(comptime Atomic: fn (type) type, comptime Sleep: type) type {
             while (latch.is_set.load(.acquire) == 0) Sleep.on(&latch.is_set);
         }
 
-        /// Lets the other thread go on, which may free the latch at once.
+        /// Sets the latch. The waiting thread may free the latch at once.
         pub fn set(latch: *Self) void {
             const word = &latch.is_set;
             word.store(1, .release);
@@ -194,7 +193,7 @@ test "a wakeup that is cleared before it is readable is cleared when it is" {
     if (builtin.os.tag != .linux) return error.SkipZigTest;
     var wakeup: Wakeup = try .init();
     defer wakeup.deinit();
-    // The first half of `raise`; another thread clears before the second half.
+    // The first half of `raise`; another thread calls `clear` before the second half.
     wakeup.raised.raw = true;
     wakeup.clear();
     wakeup.descriptor.raise();

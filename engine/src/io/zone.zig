@@ -1,9 +1,8 @@
-//! The time zone of this machine: how far local time is ahead of UTC.
-//! Does not know: dates, and what they are good for.
+//! The offset of this machine's local time from UTC. Does not know: dates.
 const std = @import("std");
 const builtin = @import("builtin");
 
-/// libc's `struct tm` (man 3 ctime); all that matters here is the offset.
+/// libc's `struct tm` (man 3 ctime), of which only the offset is used.
 const Broken = extern struct {
     fields: [9]c_int,
     offset_seconds: c_long,
@@ -12,8 +11,8 @@ const Broken = extern struct {
 
 extern "c" fn localtime_r(time: *const c_longlong, result: *Broken) callconv(.c) ?*Broken;
 
-/// Seconds by which local time is ahead of UTC at a moment (seconds since 1970), in the zone that TZ or
-/// /etc/localtime names. A program without libc, which reads those, lives in UTC.
+/// Returns the offset of local time from UTC at a time (seconds since 1970), in seconds, in the zone of TZ or
+/// /etc/localtime. 0 in a program without libc, which reads those.
 pub fn offsetSeconds(epoch_seconds: u64) i32 {
     if (!builtin.link_libc) return 0;
     comptime std.debug.assert(@sizeOf(c_longlong) == @sizeOf(std.c.time_t));

@@ -1,13 +1,12 @@
-//! Job: as much of kqueue as kqueue.zig uses, made of epoll, an eventfd and a timerfd: test code, which lets
-//! the contract tests run kqueue.zig on Linux.
-//! Does not know: how the BSDs do it. Sockets' and listeners' filters are kept by epoll, so that closing one
-//! forgets them here, too.
+//! Job: the part of kqueue that kqueue.zig uses, built from epoll, an eventfd and a timerfd: test code for
+//! running the contract tests of kqueue.zig on Linux. Does not know: BSD kernels. Filters of sockets and
+//! listeners are kept in epoll, so closing a descriptor removes them here, too.
 const std = @import("std");
 const sys = @import("../sys.zig");
 const watch = @import("../sys/epoll.zig");
 const assert = std.debug.assert;
 
-/// A kqueue on Linux.
+/// A kqueue built on Linux.
 pub const Shim = struct {
     epoll: sys.Fd,
     event: sys.Fd,
@@ -24,7 +23,7 @@ pub const Shim = struct {
         udata: usize,
     };
 
-    /// Actions on a filter; EOF is set by the kernel in its reports.
+    /// Actions on a filter; EOF is set by the kernel in events.
     pub const EV = struct {
         pub const ADD = 0x1;
         pub const DELETE = 0x2;
@@ -41,12 +40,12 @@ pub const Shim = struct {
         pub const USER = -10;
     };
 
-    /// Flags that belong to one kind of filter.
+    /// Flags of single kinds of filter.
     pub const NOTE = struct {
         pub const TRIGGER = 0x01000000;
     };
 
-    /// A new kqueue, played by epoll and timers.
+    /// Opens an epoll, an eventfd and a timerfd in place of a kqueue.
     pub fn open() sys.ResourceError!Shim {
         const epoll = try watch.epollCreate();
         errdefer sys.close(epoll);
@@ -56,7 +55,6 @@ pub const Shim = struct {
         return .{ .epoll = epoll, .event = event, .timer = timer };
     }
 
-    /// Closes the shim's descriptors.
     pub fn close(shim: *const Shim, _: bool) void {
         for ([_]sys.Fd{ shim.timer, shim.event, shim.epoll }) |own| sys.close(own);
     }
@@ -66,7 +64,7 @@ pub const Shim = struct {
         return shim.epoll;
     }
 
-    /// Makes a change of the kinds that kqueue.zig uses; asserts that it is one of these.
+    /// Makes a change; it must be one that kqueue.zig makes.
     pub fn change(shim: *Shim, event: *const Event) sys.ResourceError!void {
         const ident: sys.Fd = @intCast(event.ident);
         switch (event.filter) {
@@ -115,10 +113,10 @@ pub const Shim = struct {
             const ends = report.events &
                 (watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed) != 0;
             var event: Event = .{
-                .ident = 0, // the back end does not read it
+                .ident = 0, // kqueue.zig does not read it
                 .filter = if (report.data.u64 == shim.timer_udata) EVFILT.TIMER else EVFILT.READ,
                 .flags = if (ends) EV.EOF else 0,
-                // The BSDs tell the error itself, which here could not be asked for without taking it.
+                // The BSDs report the error itself; asking for it here would clear it.
                 .fflags = if (report.events & watch.Ready.failed != 0) sys.number(.CONNRESET) else 0,
                 .data = 0,
                 .udata = report.data.u64,

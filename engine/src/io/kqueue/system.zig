@@ -1,11 +1,10 @@
-//! Job: the kqueue of the system itself (man 2 kqueue).
-//! Does not know: what is watched.
+//! Job: the system's own kqueue (man 2 kqueue). Does not know: what is watched.
 const std = @import("std");
 const c = std.c;
 const sys = @import("../sys.zig");
 const assert = std.debug.assert;
 
-/// A kqueue of the kernel's.
+/// A kqueue of the kernel.
 pub const System = struct {
     queue: sys.Fd,
 
@@ -14,17 +13,17 @@ pub const System = struct {
     pub const EVFILT = c.EVFILT;
     pub const NOTE = c.NOTE;
 
-    /// A new kqueue, closed on exec.
+    /// Opens a kqueue, closed on exec.
     pub fn open() sys.ResourceError!System {
         const rc = c.kqueue();
         if (rc < 0) return sys.resourceError(c.errno(rc));
-        // A fork inherits no kqueue, but an exec without a fork would.
+        // A forked child inherits no kqueue, but an exec without fork would keep it.
         _ = c.fcntl(rc, c.F.SETFD, @as(c_int, c.FD_CLOEXEC));
         return .{ .queue = rc };
     }
 
-    /// Closes the queue. A forked process has no copy of the queue to close, and its number may be another
-    /// descriptor's.
+    /// Closes the queue. A forked child has no copy of the queue, and its number may belong to another
+    /// descriptor.
     pub fn close(system: *const System, forked: bool) void {
         if (!forked) sys.close(system.queue);
     }
@@ -34,10 +33,10 @@ pub const System = struct {
         return system.queue;
     }
 
-    /// Adds, changes or removes one filter. Safe from any thread.
+    /// Adds, changes or removes one filter. May be called by any thread.
     pub fn change(system: *const System, event: *const Event) sys.ResourceError!void {
         while (true) {
-            // Without room for events, an error is the call's own.
+            // With no room for events, the kernel returns an error of the change as the call's own.
             const rc = c.kevent(system.queue, @ptrCast(event), 1, @ptrCast(@constCast(event)), 0, null);
             switch (c.errno(rc)) {
                 .SUCCESS => return,
@@ -47,8 +46,8 @@ pub const System = struct {
         }
     }
 
-    /// Waits at most `timeout_ms` (-1: for ever) and fills `events`. A signal ends the wait
-    /// early with nothing.
+    /// Waits at most `timeout_ms` (-1: for ever) and fills `events`. A signal ends the wait early without
+    /// events.
     pub fn wait(system: *const System, events: []Event, timeout_ms: i32) []const Event {
         const timeout: c.timespec = .{
             .sec = @divFloor(timeout_ms, std.time.ms_per_s),
@@ -65,7 +64,7 @@ pub const System = struct {
         return switch (c.errno(rc)) {
             .SUCCESS => events[0..@intCast(rc)],
             .INTR => events[0..0],
-            else => unreachable, // such an error is a fault of the caller
+            else => unreachable, // such an error is a bug of the caller
         };
     }
 

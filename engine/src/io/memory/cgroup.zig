@@ -1,15 +1,16 @@
-//! The memory limit of a control group (man 7 cgroups): the smallest of the process's own group and those
-//! around it, in either version of the kernel's interface.
+//! The memory limit of a control group (man 7 cgroups): the smallest limit of the process's group and the
+//! groups around it, in either version of the kernel's interface.
 const std = @import("std");
 const sys = @import("../sys.zig");
 
 const path_bytes_max = 1024;
 
-/// Version 1 says "no limit" by the largest number of whole pages; values from here on count as none.
+/// Version 1 stands for "no limit" with the largest number of whole pages; limits from this number of bytes
+/// on are treated as none.
 const unlimited = 1 << 60;
 
-/// The limit in bytes; null: there is none. `own`: the file that names the process's groups
-/// (/proc/self/cgroup); `mount`: where the groups are mounted.
+/// Returns the limit in bytes; null: none. `own`: the file that lists the process's groups
+/// (/proc/self/cgroup); `mount`: the folder where the groups are mounted.
 pub fn limit(own: [:0]const u8, mount: []const u8) ?u64 {
     var buffer: [4096]u8 = undefined;
     const text = sys.readWhole(own, &buffer) orelse return null;
@@ -38,12 +39,12 @@ fn lists(controllers: []const u8, name: []const u8) bool {
     return false;
 }
 
-/// The smallest limit from a group up to the root of the mount. In a container the group's name may
-/// be the host's, while the mount shows the container's own group as the root: names that are not
-/// there are passed over.
+/// Returns the smallest limit from a group up to the root of the mount. In a container the group's name may
+/// be the host's, while the mount has the container's own group as its root; groups that are missing there
+/// are skipped.
 fn upward(root: []const u8, group: []const u8, name: []const u8) ?u64 {
     var smallest: ?u64 = null;
-    // A group outside of the mount: "/../..".
+    // A group outside the mount has a name like "/../..".
     var rest = if (std.mem.startsWith(u8, group, "/..")) "" else group;
     while (true) {
         rest = std.mem.trimEnd(u8, rest, "/");
@@ -58,7 +59,7 @@ fn read(root: []const u8, group: []const u8, name: []const u8) ?u64 {
     var buffer: [32]u8 = undefined;
     const file = std.fmt.bufPrintSentinel(&path, "{s}{s}/{s}", .{ root, group, name }, 0) catch return null;
     const text = sys.readWhole(file, &buffer) orelse return null;
-    // "max" in version 2.
+    // Version 2 has "max" for no limit.
     const bytes = std.fmt.parseInt(u64, std.mem.trim(u8, text, " \n"), 10) catch return null;
     return if (bytes >= unlimited) null else bytes;
 }

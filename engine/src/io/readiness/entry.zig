@@ -1,34 +1,33 @@
-//! Job: what a readiness io remembers of one descriptor.
-//! Does not know: the kernel.
+//! Job: the state that a readiness io keeps for one descriptor. Does not know: the kernel.
 const std = @import("std");
 const io = @import("../io.zig");
 const Phase = @import("../phase.zig").Phase;
 const assert = std.debug.assert;
 
-/// The label that the kernel gives back with a report: it names the entry that the report is about.
+/// The label that the kernel returns with a report; it identifies the report's entry.
 pub const Label = packed struct(u64) {
     index: u32,
     generation: u30,
     kind: enum(u2) { socket, listener, waker, timer },
 };
 
-/// The state of a descriptor that is watched.
+/// The state of a watched descriptor.
 pub const Entry = struct {
     token: io.Token,
-    /// The next in the queue, if `flags.queued` and not the last.
+    /// The next entry in the queue; valid if `flags.queued` and it is not the last.
     next: u32,
-    /// Counts closes, so that reports of an earlier owner of this number are recognised.
+    /// The number of closes of this descriptor, by which reports for an earlier owner are recognised.
     generation: u30,
     phase: Phase,
     flags: Flags,
 
-    /// Facts that are independent of the phase.
+    /// Facts that do not depend on the phase.
     pub const Flags = packed struct(u16) {
-        /// The socket waits in the queue for its turn.
+        /// The socket is in the queue.
         queued: bool = false,
-        /// The caller wants no bytes of this socket for now.
+        /// The caller wants no bytes of this socket at present.
         paused: bool = false,
-        /// A receive may find something: bytes, the end or an error.
+        /// A receive may find bytes, the end or an error.
         readable: bool = false,
         /// The kernel reported an end or an error, which it will not report again.
         ending: bool = false,
@@ -44,25 +43,25 @@ pub const Entry = struct {
         watches_room: bool = false,
         /// Our sending side is ended.
         send_shut: bool = false,
-        /// The caller is to be asked where the next bytes are to be received.
+        /// The next bytes are announced by `arrived`, so that the caller may receive them itself.
         asks_first: bool = false,
         _: u5 = 0,
     };
 
-    /// The label by which the kernel reports about the entry at `index`.
+    /// Returns the kernel's label of the entry at `index`.
     pub fn label(self: *const Entry, index: u32) Label {
         return .{ .kind = .socket, .index = index, .generation = self.generation };
     }
 
-    /// Turns to the phase after this end, and makes the event that says so.
+    /// Changes to the phase after an end, and returns the event of that end.
     pub fn end(self: *Entry, how: io.Ended, errno: u16) io.Event {
         self.phase = .after(how);
         self.flags.readable = false;
         return .{ .ended = .{ .token = self.token, .how = how, .errno = errno } };
     }
 
-    /// The event by which a paused socket announces an end that the kernel has reported: delivered once,
-    /// before the end itself.
+    /// Returns the event that announces an end to the owner of a paused socket, once and before the end
+    /// itself; null: none.
     pub fn takeEnding(self: *Entry) ?io.Event {
         if (self.phase != .open or !self.flags.ending or self.flags.ending_told) return null;
         self.flags.ending_told = true;

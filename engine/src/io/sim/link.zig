@@ -1,24 +1,24 @@
-//! Job: a connection of the fake network: what is on its way in both directions, and how far each side is.
-//! Does not know: who reads and writes when.
+//! Job: a connection of the simulated network: the bytes under way in both directions, and the state of each
+//! side. Does not know: when each side reads and writes.
 const std = @import("std");
 const Address = @import("../io.zig").Address;
 const assert = std.debug.assert;
 
-/// A connection: two pipes, and how far each side's sending went.
+/// A connection: two pipes, and the state of each side.
 pub const Link = struct {
     address: Address,
     to_us: Pipe = .{},
     to_peer: Pipe = .{},
-    /// Bytes that the peer's last read gave out.
+    /// Bytes that the peer's last read returned.
     lent: Pipe = .{},
     peers: Side = .open,
     ours: Side = .open,
-    /// Our side closed its socket.
+    /// Our side has closed its socket.
     closed: bool = false,
-    /// The peer closed its socket: whatever we send is answered with a reset.
+    /// The peer has closed its socket: bytes that we send cause a reset.
     gone: bool = false,
 
-    /// How far one end of a connection is.
+    /// The state of one side of a connection.
     pub const Side = enum { open, shut, reset };
 
     pub fn deinit(self: *Link, gpa: std.mem.Allocator) void {
@@ -28,17 +28,17 @@ pub const Link = struct {
     }
 };
 
-/// Bytes in order.
+/// A queue of bytes.
 pub const Pipe = struct {
     list: std.ArrayList(u8) = .empty,
     head: usize = 0,
 
-    /// Bytes that are not consumed yet.
+    /// Returns the bytes that were not consumed yet.
     pub fn unread(self: *const Pipe) []const u8 {
         return self.list.items[self.head..];
     }
 
-    /// Room for exactly `count` bytes at the end; they count after `commit`.
+    /// Returns room for exactly `count` bytes at the end; they belong to the pipe after `commit`.
     pub fn reserve(self: *Pipe, gpa: std.mem.Allocator, count: usize) error{OutOfMemory}![]u8 {
         self.list.replaceRangeAssumeCapacity(0, self.head, &.{});
         self.head = 0;
@@ -46,7 +46,7 @@ pub const Pipe = struct {
         return self.list.unusedCapacitySlice()[0..count];
     }
 
-    /// Notes that `count` bytes were written into the free space.
+    /// Appends the first `count` bytes of the reserved room.
     pub fn commit(self: *Pipe, count: usize) void {
         self.list.items.len += count;
     }
@@ -57,7 +57,7 @@ pub const Pipe = struct {
         self.head += count;
     }
 
-    /// Forgets all bytes on their way: no reader wants them any more.
+    /// Removes all bytes.
     pub fn clear(self: *Pipe) void {
         self.list.clearRetainingCapacity();
         self.head = 0;

@@ -1,5 +1,5 @@
-//! Job: the other end of a simulated connection: what a client does to its socket.
-//! Does not know: when our side notices, which is the `Sim`'s to decide.
+//! Job: the other end of a simulated connection: the actions of a client on its socket. Does not know: when
+//! our side learns of them, which the `Sim` decides.
 const std = @import("std");
 const io = @import("../io.zig");
 const Link = @import("link.zig").Link;
@@ -7,13 +7,13 @@ const Pipe = @import("link.zig").Pipe;
 const Sim = @import("../sim.zig").Sim;
 const assert = std.debug.assert;
 
-/// The other end of a connection, in the hands of a test. Valid as long as the `Sim`.
+/// The other end of a connection, for a test. Valid as long as the `Sim`.
 pub const Peer = struct {
     sim: *Sim,
     index: u32,
 
-    /// Sends bytes, as many as the window has room for, and returns how many; 0 also when the
-    /// connection is gone.
+    /// Sends bytes, as many as fit into the window, and returns their number; 0 also if the connection is
+    /// dead.
     pub fn write(self: Peer, bytes: []const u8) error{OutOfMemory}!usize {
         const link = self.endpoint();
         assert(link.peers != .shut);
@@ -29,7 +29,7 @@ pub const Peer = struct {
         return count;
     }
 
-    /// Bytes that have arrived since the last read, in order. Valid until the next read of this peer.
+    /// Returns the bytes that came since the last read. Valid until the next read of this peer.
     pub fn read(self: Peer) []const u8 {
         const link = self.endpoint();
         link.lent.clear();
@@ -37,7 +37,7 @@ pub const Peer = struct {
         return link.lent.unread();
     }
 
-    /// Like `read`, for at most `max` bytes: a slow reader.
+    /// Like `read`, for at most `max` bytes, as a slow reader does.
     pub fn readSome(self: Peer, max: usize) error{OutOfMemory}![]const u8 {
         const link = self.endpoint();
         link.lent.clear();
@@ -54,8 +54,8 @@ pub const Peer = struct {
         if (link.peers == .open) link.peers = .shut;
     }
 
-    /// Closes this peer's socket, as a client does that goes away: we see its end, and a reset once we send.
-    /// With unread bytes: `reset`.
+    /// Closes this peer's socket: our side sees the end, and a reset after it sends. If bytes are unread,
+    /// like `reset`.
     pub fn close(self: Peer) void {
         const link = self.endpoint();
         if (link.to_peer.unread().len > 0) return self.reset();
@@ -63,12 +63,12 @@ pub const Peer = struct {
         link.gone = true;
     }
 
-    /// Kills the connection. What is on the way to us may get lost.
+    /// Resets the connection. Bytes on the way to our side may be lost.
     pub fn reset(self: Peer) void {
         self.sim.breakLink(self.endpoint());
     }
 
-    /// How the connection ended for this peer; null while there may be more to read.
+    /// Returns how our side ended the connection; null: it has not, or bytes are unread.
     pub fn ended(self: Peer) ?io.Ended {
         const link = self.endpoint();
         if (link.to_peer.unread().len > 0) return null;

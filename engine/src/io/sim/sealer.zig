@@ -1,15 +1,15 @@
-//! Job: TLS records as the kernel makes them (kTLS), with the keys that Linux is given (linux/tls.h), for
+//! Job: TLS records as the kernel makes them (kTLS), with the keys in Linux's form (linux/tls.h), for
 //! AES-128-GCM. Does not know: sockets, and when a record is sent.
 const std = @import("std");
 
-/// Makes the records of one connection.
+/// Makes the TLS records of one connection.
 pub const Sealer = struct {
     info: Info,
 
     const Cipher = std.crypto.aead.aes_gcm.Aes128Gcm;
     /// RFC 8446 section 5.1.
     pub const plaintext_bytes_max = 16 * 1024;
-    /// Bytes that a record has beside its plaintext, at most.
+    /// The maximum number of bytes of a record besides its plaintext.
     pub const overhead_bytes_max = 5 + 8 + Cipher.tag_length;
     const aes_128_gcm = 51;
     pub const application_data = 23;
@@ -24,14 +24,14 @@ pub const Sealer = struct {
         sequence: [8]u8,
     };
 
-    /// Null: the keys are those of another cipher.
+    /// Makes a sealer from keys in Linux's form. Null: they belong to another cipher.
     pub fn take(keys: []const u8) ?Sealer {
         if (keys.len != @sizeOf(Info)) return null;
         const info = std.mem.bytesToValue(Info, keys);
         return if (info.cipher == aes_128_gcm) .{ .info = info } else null;
     }
 
-    /// Appends a record of this kind.
+    /// Encrypts `plaintext` and appends the record, whose content type is `kind`.
     pub fn seal(
         sealer: *Sealer,
         gpa: std.mem.Allocator,
@@ -44,7 +44,7 @@ pub const Sealer = struct {
         switch (sealer.info.version) {
             0x0303 => sealer.seal12(wire, kind, plaintext),
             0x0304 => sealer.seal13(wire, kind, plaintext),
-            else => unreachable, // no other version has such keys
+            else => unreachable, // kernel keys exist for these versions only
         }
     }
 
@@ -77,7 +77,7 @@ pub const Sealer = struct {
         count(&info.sequence);
     }
 
-    /// Encrypts in place; the tag goes to the end.
+    /// Encrypts the plaintext at the start of `space` in place and writes the tag at its end.
     fn encrypt(sealer: *const Sealer, space: []u8, data: []const u8, nonce: [12]u8) void {
         const text = space[0 .. space.len - Cipher.tag_length];
         const tag = space[text.len..][0..Cipher.tag_length];

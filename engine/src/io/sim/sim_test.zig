@@ -1,5 +1,4 @@
-//! Job: what the contract suite cannot see of the `Sim`: histories that repeat, and faults that
-//! come by themselves.
+//! Job: tests of the `Sim` beyond the contract suite: repeatable histories, and random faults.
 const std = @import("std");
 const io = @import("../io.zig");
 const sys = @import("../sys.zig");
@@ -8,7 +7,7 @@ const Sim = @import("../sim.zig").Sim;
 const Socket = io.Socket;
 const testing = std.testing;
 
-/// Runs an echo over a rough network and returns a digest of everything that happened.
+/// Runs an echo over a faulty network and returns a digest of all events.
 fn history(seed: u64) !u64 {
     var sim: Sim = try .init(testing.allocator, .{
         .seed = seed,

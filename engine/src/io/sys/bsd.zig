@@ -1,5 +1,4 @@
-//! Job: those calls of sys.zig that FreeBSD and macOS have in their own way.
-//! Does not know: what sys.zig makes of them.
+//! Job: the calls of sys.zig that differ on FreeBSD and macOS. Does not know: their use in sys.zig.
 const std = @import("std");
 const builtin = @import("builtin");
 const c = std.c;
@@ -8,10 +7,10 @@ const Fd = sys.Fd;
 
 const is_mac = builtin.os.tag.isDarwin();
 
-/// Several sockets may listen at one address. FreeBSD spreads the connections only under a name of its own;
-/// macOS never does, see `io.spreads_connections`.
+/// Several sockets may listen at one address. FreeBSD spreads connections among them only with its own
+/// option; macOS never does (see `io.spreads_connections`).
 pub const reuse_port = if (is_mac) c.SO.REUSEPORT else c.SO.REUSEPORT_LB;
-/// An IPv6 socket leaves IPv4 alone (netinet6/in6.h).
+/// An IPv6 socket does not serve IPv4 (netinet6/in6.h).
 pub const v6_only = 27;
 /// man 3 arc4random.
 pub fn randomSeed() ?u64 {
@@ -20,19 +19,18 @@ pub fn randomSeed() ?u64 {
     return seed;
 }
 
-/// Whether a socket listens.
+/// The option that tells if a socket listens.
 pub const accept_conn = 0x0002;
-/// A send raises no SIGPIPE. On macOS that is an option of the socket.
+/// The flag by which a send raises no SIGPIPE. macOS has a socket option instead.
 pub const no_signal = if (is_mac) 0 else c.MSG.NOSIGNAL;
-/// Sends and receives do not wait, whatever another process has set the socket to.
+/// The flag by which sends and receives do not block, even if another process has made the socket blocking.
 pub const no_wait = c.MSG.DONTWAIT;
-/// The system has no flag that says that further bytes follow at once.
+/// The system has no flag for "further bytes follow at once".
 pub const more = 0;
-/// Seconds of silence until the first probe.
+/// The option for the seconds of silence before the first keep-alive probe.
 pub const keep_idle = if (is_mac) c.TCP.KEEPALIVE else c.TCP.KEEPIDLE;
 /// FreeBSD has no such option.
 pub const unsent_low_water: ?u32 = if (is_mac) 0x201 else null;
-/// The wall clock.
 pub const coarse_clock: c.clockid_t = .REALTIME;
 
 /// man 2 socket.
@@ -47,7 +45,7 @@ pub fn accept(listener: Fd, peer: *sys.sockaddr.storage, length: *sys.socklen_t)
         adopted(sys.moved(c.accept(listener, @ptrCast(peer), length)))
     else
         sys.moved(c.accept4(listener, @ptrCast(peer), length, c.SOCK.NONBLOCK | c.SOCK.CLOEXEC));
-    // A peer that is gone already may have left no address.
+    // A peer that is already gone may have left no address.
     if (accepted == .done and length.* == 0) {
         sys.close(@intCast(accepted.done));
         return .{ .failed = .CONNABORTED };
@@ -55,12 +53,12 @@ pub fn accept(listener: Fd, peer: *sys.sockaddr.storage, length: *sys.socklen_t)
     return accepted;
 }
 
-/// Gives a new socket of macOS what the others have from birth.
+/// Makes a new socket of macOS as FreeBSD makes it: non-blocking, closed on exec, without SIGPIPE.
 fn adopted(new: sys.Moved) sys.Moved {
     if (new != .done) return new;
     const fd: Fd = @intCast(new.done);
     const on: c_int = 1;
-    // An accepted socket whose peer is gone takes no options (EINVAL); nobody will send to it either.
+    // An accepted socket whose peer is gone takes no options (EINVAL), and no send to it follows.
     _ = c.setsockopt(fd, c.SOL.SOCKET, c.SO.NOSIGPIPE, &on, @sizeOf(c_int));
     sys.setNonblockCloexec(fd) catch {
         const code = c.errno(-1);
@@ -70,7 +68,7 @@ fn adopted(new: sys.Moved) sys.Moved {
     return new;
 }
 
-/// The errors of accept that concern one connection.
+/// Returns true for errors of accept that concern one connection only.
 pub fn isTransientAccept(code: sys.E) bool {
     return switch (code) {
         .CONNABORTED, .PERM => true,
@@ -78,7 +76,7 @@ pub fn isTransientAccept(code: sys.E) bool {
     };
 }
 
-/// man 2 sendfile. What went out before an interruption or a full socket counts as sent.
+/// man 2 sendfile. Bytes that were sent before an interruption or a full socket count as sent.
 pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     var sent: c.off_t = if (is_mac) @intCast(length) else 0;
     const rc = if (is_mac)
@@ -95,25 +93,25 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     return .{ .done = @intCast(sent) };
 }
 
-/// Whether the file system of an open file waits for nothing but this machine: not asked here.
+/// Returns true: these systems are not asked for a file's file system.
 pub fn isLocal(_: Fd) bool {
     return true;
 }
 
-/// Unknown: file systems are not asked on these systems.
+/// Returns null: these systems are not asked for the room of a file system.
 pub fn roomOf(_: Fd) ?sys.Room {
     return null;
 }
 
-/// BSD systems do not tell whether a range is in memory, so files are read as if they were.
+/// Returns `present`: BSD systems do not tell if a range is in memory, so files are always read directly.
 pub fn isInMemory(_: Fd, _: u64) sys.Presence {
     return .present;
 }
 
-/// Nothing.
+/// Has no effect on a BSD.
 pub fn readAhead(_: Fd, _: u64, _: u64) void {}
 
-/// man 2 poll: what is told unasked, which the end of a sending side alone is not.
+/// man 2 poll reports errors and hang-ups unasked, but not the end of a peer's sending side.
 pub const poll_peer_shut = 0;
 
 /// FIONWRITE of FreeBSD (sys/filio.h), SO_NWRITE of macOS (sys/socket.h).
@@ -158,7 +156,7 @@ pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u
         .nsec = @as(isize, ms % std.time.ms_per_s) * std.time.ns_per_ms,
     };
     const operation = @backingInt(c.UMTX_OP.WAIT_UINT_PRIVATE);
-    // In place of the clock, the size of a plain timespec: then it counts from now.
+    // A plain timespec's size in place of a clock makes the timeout relative.
     const size: usize, const at: usize = if (timeout_ms == null)
         .{ 0, 0 }
     else
@@ -166,7 +164,7 @@ pub fn sleepOn(word: *const std.atomic.Value(u32), expected: u32, timeout_ms: ?u
     _ = c._umtx_op(@intFromPtr(&word.raw), operation, expected, size, at);
 }
 
-/// Wakes whoever sleeps on a word.
+/// Wakes all threads that sleep on a word.
 pub fn wakeAll(word: *const std.atomic.Value(u32)) void {
     if (is_mac) {
         _ = c.__ulock_wake(.{ .op = .COMPARE_AND_WAIT, .NO_ERRNO = true, .WAKE_ALL = true }, &word.raw, 0);

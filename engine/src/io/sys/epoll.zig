@@ -1,4 +1,4 @@
-//! Job: Linux's epoll, eventfd and timerfd, each call as a small typed function; see sys.zig for the manner.
+//! Job: Linux's epoll, eventfd and timerfd, each call as a small typed function in the manner of sys.zig.
 //! Does not know: what is watched.
 const std = @import("std");
 const linux = std.os.linux;
@@ -8,7 +8,7 @@ const ResourceError = sys.ResourceError;
 const resourceError = sys.resourceError;
 const assert = std.debug.assert;
 
-/// A report of the kernel: `events` is a set of `Ready` bits, `data` the value that `epollAdd` was given.
+/// A report of the kernel: `events` is a set of `Ready` bits, `data` the value from `epollAdd`.
 pub const EpollEvent = linux.epoll_event;
 
 /// Bits of `EpollEvent.events`.
@@ -22,7 +22,7 @@ pub const Ready = struct {
     pub const exclusive = linux.EPOLL.EXCLUSIVE;
 };
 
-/// A new epoll instance, closed on exec and in forks.
+/// Makes an epoll instance, closed on exec and in forks.
 pub fn epollCreate() ResourceError!Fd {
     return descriptor(linux.epoll_create1(linux.EPOLL.CLOEXEC));
 }
@@ -35,17 +35,17 @@ fn descriptor(rc: usize) ResourceError!Fd {
     };
 }
 
-/// Watches a descriptor for `Ready` bits; `data` comes back with each report.
+/// Watches a descriptor for `Ready` bits; the kernel returns `data` with each report.
 pub fn epollAdd(epoll: Fd, fd: Fd, events: u32, data: u64) ResourceError!void {
     return epollControl(epoll, linux.EPOLL.CTL_ADD, fd, events, data);
 }
 
-/// Changes what is watched. The kernel looks again at once, so that nothing that is already true gets lost.
+/// Changes the watched bits. The kernel checks them at once, so a condition that is already true is reported.
 pub fn epollModify(epoll: Fd, fd: Fd, events: u32, data: u64) ResourceError!void {
     return epollControl(epoll, linux.EPOLL.CTL_MOD, fd, events, data);
 }
 
-/// Stops watching.
+/// Stops watching a descriptor.
 pub fn epollDelete(epoll: Fd, fd: Fd) ResourceError!void {
     return epollControl(epoll, linux.EPOLL.CTL_DEL, fd, 0, 0);
 }
@@ -56,19 +56,19 @@ fn epollControl(epoll: Fd, operation: u32, fd: Fd, events: u32, data: u64) Resou
     if (code != .SUCCESS) return resourceError(code);
 }
 
-/// Waits at most `timeout_ms` (-1: for ever) and fills `buffer`. A signal ends the wait early with nothing: a
-/// host language may want to run its handler.
+/// Waits at most `timeout_ms` (-1: for ever) and fills `buffer`. A signal ends the wait early without
+/// reports, so that a host language can run its handler.
 pub fn epollWait(epoll: Fd, buffer: []EpollEvent, timeout_ms: i32) []EpollEvent {
     const rc = linux.epoll_wait(epoll, buffer.ptr, @intCast(buffer.len), timeout_ms);
     return switch (linux.errno(rc)) {
         .SUCCESS => buffer[0..rc],
         .INTR => buffer[0..0],
-        else => unreachable, // EBADF, EFAULT, EINVAL: our own fault
+        else => unreachable, // EBADF, EFAULT, EINVAL: a bug of this program
     };
 }
 
-/// Like `epollWait`, with `blocked` as the thread's blocked signals (bit n - 1 for signal n) while it waits;
-/// null: as they are. Returns null if a signal has ended the wait.
+/// Like `epollWait`, but with `blocked` as the thread's blocked signals during the wait (bit n - 1 for signal
+/// n; null: unchanged). Returns null if a signal ended the wait.
 pub fn epollWaitBlocking(
     epoll: Fd,
     buffer: []EpollEvent,
@@ -87,13 +87,13 @@ pub fn epollWaitBlocking(
     return switch (linux.errno(rc)) {
         .SUCCESS => buffer[0..rc],
         .INTR => null,
-        else => unreachable, // EBADF, EFAULT, EINVAL: our own fault
+        else => unreachable, // EBADF, EFAULT, EINVAL: a bug of this program
     };
 }
 
-/// man 2 ppoll: waits until one of two descriptors is readable (the first one may be -1: none), at most
-/// `timeout_ms` (-1: without bound), while these signals are blocked (null: as they are). True: the second
-/// descriptor is readable, or a signal has come.
+/// Waits by man 2 ppoll until one of two descriptors is readable (`first` may be -1: none), at most
+/// `timeout_ms` (-1: for ever), with these signals blocked (null: unchanged). True: the second descriptor is
+/// readable, or a signal came.
 pub fn waitForTwo(first: Fd, second: Fd, timeout_ms: i32, blocked: ?*const u64) bool {
     var wanted: [2]linux.pollfd = .{
         .{ .fd = first, .events = linux.POLL.IN, .revents = 0 },
@@ -112,17 +112,17 @@ pub fn waitForTwo(first: Fd, second: Fd, timeout_ms: i32, blocked: ?*const u64) 
     return switch (linux.errno(rc)) {
         .SUCCESS => wanted[1].revents != 0,
         .INTR => true,
-        .NOMEM => false, // the next look may do better
-        else => unreachable, // EFAULT, EINVAL: our own fault
+        .NOMEM => false, // a later wait may succeed
+        else => unreachable, // EFAULT, EINVAL: a bug of this program
     };
 }
 
-/// A new event counter, non-blocking, closed on exec and in forks.
+/// Makes an event counter, non-blocking, closed on exec and in forks.
 pub fn eventFd() ResourceError!Fd {
     return descriptor(linux.eventfd(0, linux.EFD.CLOEXEC | linux.EFD.NONBLOCK));
 }
 
-/// Adds 1 to an event counter. Safe from any thread and from a signal handler.
+/// Adds 1 to an event counter. May be called by any thread and by a signal handler.
 pub fn eventRaise(fd: Fd) void {
     const one: u64 = 1;
     while (true) {
@@ -137,7 +137,7 @@ pub fn eventRaise(fd: Fd) void {
     }
 }
 
-/// Sets an event counter to zero; false if it was.
+/// Sets an event counter to zero; false: it was zero already.
 pub fn eventTake(fd: Fd) bool {
     var count: u64 = undefined;
     while (true) switch (linux.errno(linux.read(fd, std.mem.asBytes(&count), @sizeOf(u64)))) {
@@ -147,18 +147,18 @@ pub fn eventTake(fd: Fd) bool {
     };
 }
 
-/// A new timer on the monotonic clock, non-blocking, closed on exec and in forks.
+/// Makes a timer on the monotonic clock, non-blocking, closed on exec and in forks.
 pub fn timerFd() ResourceError!Fd {
     return descriptor(linux.timerfd_create(.MONOTONIC, .{ .NONBLOCK = true, .CLOEXEC = true }));
 }
 
-/// Lets a timer fire once, when `monotonicMs` reaches `at_ms`. A time that has passed fires at once.
+/// Makes a timer fire once, when `monotonicMs` reaches `at_ms`, or at once if that time has passed.
 pub fn timerArm(fd: Fd, at_ms: u64) void {
     const once: linux.itimerspec = .{
         .it_interval = .{ .sec = 0, .nsec = 0 },
         .it_value = .{
             .sec = @intCast(at_ms / std.time.ms_per_s),
-            // All zero would disarm the timer instead.
+            // Zero seconds and nanoseconds would disarm the timer.
             .nsec = @intCast(@max(1, at_ms % std.time.ms_per_s * std.time.ns_per_ms)),
         },
     };

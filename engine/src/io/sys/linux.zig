@@ -1,13 +1,12 @@
-//! Job: those calls of sys.zig that Linux has in its own way.
-//! Does not know: what sys.zig makes of them.
+//! Job: the calls of sys.zig that differ on Linux. Does not know: their use in sys.zig.
 const std = @import("std");
 const linux = std.os.linux;
 const sys = @import("../sys.zig");
 const Fd = sys.Fd;
 
-/// Several sockets may listen at one address; the kernel spreads the connections.
+/// Several sockets may listen at one address; the kernel spreads connections among them.
 pub const reuse_port = linux.SO.REUSEPORT;
-/// An IPv6 socket leaves IPv4 alone.
+/// An IPv6 socket does not serve IPv4.
 pub const v6_only = linux.IPV6.V6ONLY;
 /// man 2 getrandom.
 pub fn randomSeed() ?u64 {
@@ -15,19 +14,19 @@ pub fn randomSeed() ?u64 {
     return if (linux.errno(linux.getrandom(@ptrCast(&seed), @sizeOf(u64), 0)) == .SUCCESS) seed else null;
 }
 
-/// Whether a socket listens.
+/// The option that tells if a socket listens.
 pub const accept_conn = linux.SO.ACCEPTCONN;
-/// A send raises no SIGPIPE.
+/// The flag by which a send raises no SIGPIPE.
 pub const no_signal = linux.MSG.NOSIGNAL;
-/// Sends and receives do not wait, whatever another process has set the socket to.
+/// The flag by which sends and receives do not block, even if another process has made the socket blocking.
 pub const no_wait = linux.MSG.DONTWAIT;
-/// Further bytes follow at once.
+/// The flag that promises that further bytes follow at once.
 pub const more = linux.MSG.MORE;
-/// Seconds of silence until the first probe.
+/// The option for the seconds of silence before the first keep-alive probe.
 pub const keep_idle = linux.TCP.KEEPIDLE;
-/// See man 7 tcp.
+/// The option for the limit of unsent bytes (man 7 tcp).
 pub const unsent_low_water: ?u32 = linux.TCP.NOTSENT_LOWAT;
-/// The kernel's coarse wall clock, up to one tick late.
+/// The coarse wall clock, up to one tick (1 to 10 ms) late.
 pub const coarse_clock: linux.clockid_t = .REALTIME_COARSE;
 
 const ours = linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC;
@@ -42,7 +41,7 @@ pub fn accept(listener: Fd, peer: *sys.sockaddr.storage, length: *sys.socklen_t)
     return sys.moved(linux.accept4(listener, @ptrCast(peer), length, ours));
 }
 
-/// The errors of man 2 accept that concern one connection.
+/// Returns true for errors of man 2 accept that concern one connection only.
 pub fn isTransientAccept(code: sys.E) bool {
     return switch (code) {
         .CONNABORTED, .PROTO, .PERM => true,
@@ -57,8 +56,8 @@ pub fn sendFile(fd: Fd, file: Fd, offset: u64, length: usize) sys.Moved {
     return sys.moved(linux.sendfile(fd, file, &position, length));
 }
 
-/// Whether a byte of a file is in memory (RWF_NOWAIT of man 2 preadv2). Where the kernel is too old to say,
-/// it is: then files are read as ever.
+/// Tells if a byte of a file is in memory (RWF_NOWAIT of man 2 preadv2); `present` on kernels that cannot
+/// tell, so that files are read directly.
 pub fn isInMemory(file: Fd, offset: u64) sys.Presence {
     var byte: [1]u8 = undefined;
     const space: [1]std.posix.iovec = .{.{ .base = &byte, .len = 1 }};
@@ -69,7 +68,7 @@ pub fn isInMemory(file: Fd, offset: u64) sys.Presence {
     };
 }
 
-/// Whether a file lies on a file system that cannot tell, and need not: memory, or the layers of a container
+/// Returns true if the file system cannot tell but serves files from memory or from a container's layers
 /// (linux/magic.h).
 fn isMemory(file: Fd) bool {
     var words: [32]usize = undefined;
@@ -80,7 +79,7 @@ fn isMemory(file: Fd) bool {
     };
 }
 
-/// The file systems that wait for nothing but a disk of this machine (man 2 statfs), by their magic numbers.
+/// The magic numbers of file systems that wait only for a disk of this machine (man 2 statfs).
 const local_kinds = [_]u32{
     0xEF53, // ext2, ext3, ext4
     0x58465342, // xfs
@@ -100,8 +99,8 @@ const local_kinds = [_]u32{
     0x52654973, // reiserfs
 };
 
-/// Whether the file system of an open file or folder waits for nothing but this machine. What is not known
-/// does not: NFS, SMB, FUSE, 9p, Ceph may wait for ever.
+/// Returns true if the file system of an open file or folder waits neither for a network nor for another
+/// process. False for unknown ones: NFS, SMB, FUSE, 9p and Ceph may wait for ever.
 pub fn isLocal(file: Fd) bool {
     var info: [16]usize = @splat(0);
     comptime std.debug.assert(@sizeOf(@TypeOf(info)) >= 120); // struct statfs
@@ -111,8 +110,8 @@ pub fn isLocal(file: Fd) bool {
     return std.mem.findScalar(u32, &local_kinds, kind) != null;
 }
 
-/// The room of the file system of an open file (man 2 statfs). Null: the file system does not tell, or
-/// numbers are shorter than 64 bits.
+/// Returns the room of the file system of an open file (man 2 statfs). Null: unknown, or this machine has no
+/// 64-bit numbers.
 pub fn roomOf(file: Fd) ?sys.Room {
     if (@sizeOf(usize) != 8) return null;
     var info: [16]usize = @splat(0);
@@ -134,10 +133,10 @@ pub fn readAhead(file: Fd, offset: u64, length: u64) void {
     _ = linux.syscall3(.readahead, @intCast(file), @intCast(offset), @intCast(length));
 }
 
-/// POLLRDHUP of man 2 poll, which std.os.linux.POLL does not have.
+/// POLLRDHUP of man 2 poll, which std.os.linux.POLL lacks.
 pub const poll_peer_shut = 0x2000;
 
-/// SIOCOUTQ of man 7 tcp; of a unix socket, the memory that they take.
+/// SIOCOUTQ of man 7 tcp; for a Unix socket, the memory of the unread bytes.
 pub fn heldBytes(fd: Fd) u64 {
     var bytes: c_int = 0;
     if (linux.errno(linux.ioctl(fd, linux.T.IOCOUTQ, @intFromPtr(&bytes))) != .SUCCESS) return 0;
@@ -157,7 +156,7 @@ pub fn look(fd: Fd, info: *Info) usize {
     return linux.statx(
         fd,
         "",
-        // The attributes came with the open: DONT_SYNC keeps the kernel from asking the storage again.
+        // The attributes came with the open: DONT_SYNC prevents another query to the storage.
         linux.AT.EMPTY_PATH | linux.AT.STATX_DONT_SYNC,
         .{ .TYPE = true, .MODE = true, .SIZE = true, .INO = true },
         info,

@@ -1,5 +1,5 @@
-//! Job: system calls of log files and of the threads that write them, which may wait; nothing else in this
-//! room does. Does not know: what is written.
+//! Job: system calls of log files and of the threads that write them. Unlike others in `sys`, they may wait.
+//! Does not know: what is written.
 const std = @import("std");
 const sys = @import("../sys.zig");
 const is_linux = @import("builtin").os.tag == .linux;
@@ -10,8 +10,8 @@ const Fd = sys.Fd;
 const Moved = sys.Moved;
 const Slice = sys.Slice;
 
-/// Opens a file to append to; it is created if it is missing. The errno if that fails. A FIFO without a
-/// reader fails (ENXIO) instead of waiting for one. Closed on exec and in forks.
+/// Opens a file to append to, and creates it if it is missing. A FIFO without a reader fails (ENXIO) instead
+/// of waiting. Closed on exec and in forks.
 pub fn openAppend(path: [*:0]const u8) Moved {
     const flags: system.O = .{
         .ACCMODE = .WRONLY,
@@ -25,8 +25,8 @@ pub fn openAppend(path: [*:0]const u8) Moved {
     return sys.owned(sys.made(system.open(path, flags, mode)));
 }
 
-/// Writes to a file, a pipe or a terminal; may wait for it if the descriptor is not non-blocking. Raises
-/// SIGPIPE unless that is blocked.
+/// Writes to a file, a pipe or a terminal; waits if the descriptor is blocking. Raises SIGPIPE unless that
+/// signal is blocked.
 pub fn write(fd: Fd, slices: []const Slice) Moved {
     while (true) {
         const rc = system.writev(fd, slices.ptr, @intCast(slices.len));
@@ -39,14 +39,14 @@ pub fn write(fd: Fd, slices: []const Slice) Moved {
     }
 }
 
-/// Waits until a descriptor takes bytes again, at most `timeout_ms`.
+/// Waits until a descriptor takes bytes, at most `timeout_ms`.
 pub fn waitWritable(fd: Fd, timeout_ms: i32) void {
     var watched = [1]system.pollfd{.{ .fd = fd, .events = system.POLL.OUT, .revents = 0 }};
     _ = system.poll(&watched, 1, timeout_ms);
 }
 
-/// Sleeps until `wakeAll` of the same word, at most `timeout_ms` (null: no bound), and not at all if the word
-/// is no longer `expected`.
+/// Sleeps until `wakeAll` of the same word, at most `timeout_ms` (null: for ever); does not sleep if the word
+/// is not `expected`.
 pub const sleepOn = here.sleepOn;
-/// Wakes whoever sleeps on a word.
+/// Wakes all threads that sleep on a word.
 pub const wakeAll = here.wakeAll;

@@ -1,5 +1,4 @@
-//! Job: a pipe through which a thread is woken, where there is no eventfd.
-//! Does not know: who wakes whom.
+//! Job: a pipe by which a thread is woken, on systems without eventfd. Does not know: which threads.
 const std = @import("std");
 const assert = std.debug.assert;
 const sys = @import("../sys.zig");
@@ -10,7 +9,7 @@ pub const Ends = struct {
     read: sys.Fd,
     write: sys.Fd,
 
-    /// A new pipe.
+    /// Makes a pipe.
     pub fn open() sys.ResourceError!Ends {
         var both: [2]sys.Fd = undefined;
         const code = sys.errno(system.pipe(&both));
@@ -22,13 +21,12 @@ pub const Ends = struct {
         return ends;
     }
 
-    /// Closes both ends.
     pub fn close(ends: Ends) void {
         sys.close(ends.read);
         sys.close(ends.write);
     }
 
-    /// Puts a byte in. A full pipe is readable anyway. Safe from any thread.
+    /// Writes a byte, unless the pipe is full and so readable already. May be called by any thread.
     pub fn put(ends: Ends) void {
         while (true) {
             switch (sys.errno(system.write(ends.write, "x", 1))) {
@@ -42,7 +40,7 @@ pub const Ends = struct {
         }
     }
 
-    /// Takes all bytes out. False: there was none.
+    /// Reads all bytes. False: there was none.
     pub fn drain(ends: Ends) bool {
         var buffer: [64]u8 = undefined;
         var any = false;

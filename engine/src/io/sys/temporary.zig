@@ -1,5 +1,5 @@
-//! Job: system calls of temporary files: files without a name, which are gone when their last descriptor is
-//! closed. They may wait for a disk. Does not know: what is in them.
+//! Job: system calls of temporary files: files without a name, which the system deletes when their last
+//! descriptor is closed. The calls may wait for a disk. Does not know: the content of files.
 const std = @import("std");
 const builtin = @import("builtin");
 const sys = @import("../sys.zig");
@@ -9,8 +9,7 @@ const errno = sys.errno;
 const Fd = sys.Fd;
 const Moved = sys.Moved;
 
-/// Creates a file in a folder, for its owner to read and write. Closed on exec and in forks. The errno if
-/// that fails.
+/// Creates a file in a folder, to read and write. Closed on exec and in forks.
 pub fn create(folder: [*:0]const u8) Moved {
     if (is_linux) {
         const nameless = sys.made(system.open(folder, .{
@@ -28,12 +27,12 @@ pub fn create(folder: [*:0]const u8) Moved {
 /// Only the creator may read and write the file.
 const mode: c_uint = 0o600;
 
-/// Not every file system has files without a name.
+/// Returns true if the errno says that the file system has no files without a name.
 fn isUnknown(code: sys.E) bool {
     return code == .OPNOTSUPP or code == .ISDIR or code == .INVAL;
 }
 
-/// A file with a name that nobody can guess, which is removed at once.
+/// Creates a file with a name that cannot be guessed, and removes the name at once.
 fn createNamed(folder: [*:0]const u8) Moved {
     const attempts_max = 10;
     var failure: sys.E = .EXIST;
@@ -62,7 +61,7 @@ fn createNamed(folder: [*:0]const u8) Moved {
 /// The longest path of a temporary file, in bytes.
 const path_bytes_max = 4096;
 
-/// Writes at an offset.
+/// Writes at an offset of a file.
 pub fn writeAt(fd: Fd, bytes: []const u8, offset: u64) Moved {
     while (true) {
         const rc = system.pwrite(fd, bytes.ptr, bytes.len, @intCast(offset));

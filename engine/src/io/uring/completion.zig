@@ -1,5 +1,5 @@
-//! Job: what the kernel's completions mean for the sockets and listeners of a `Uring`.
-//! Does not know: events; they are made of what is noted here when it is the socket's turn.
+//! Job: the effects of the kernel's completions on the sockets and listeners of a `Uring`. Does not know:
+//! events, which `next` makes later from the state that is set here.
 const linux = @import("std").os.linux;
 const io = @import("../io.zig");
 const sys = @import("../sys.zig");
@@ -10,7 +10,7 @@ const Label = @import("ring.zig").Label;
 const Ring = @import("ring.zig").Ring;
 const Uring = @import("../uring.zig").Uring;
 
-/// Takes note of a completion.
+/// Handles a completion: changes the state of its socket or listener.
 pub fn note(uring: *Uring, completion: Completion) void {
     const label: Label = @bitCast(completion.user_data);
     const more = completion.flags & linux.IORING_CQE_F_MORE != 0;
@@ -32,7 +32,7 @@ pub fn note(uring: *Uring, completion: Completion) void {
         },
         .trouble => if (entryFor(uring, label)) |entry| {
             if (!more) entry.flags.watches_trouble = false;
-            // A receive that is under way reports trouble by itself.
+            // A pending receive reports errors itself.
             if (entry.flags.receives or entry.end != .none) return;
             const code = sys.takeError(@intCast(label.index));
             if (code == .SUCCESS) {
@@ -44,15 +44,14 @@ pub fn note(uring: *Uring, completion: Completion) void {
     }
 }
 
-/// Whether a completion may wait for its turn: those whose order matters to a socket's bytes. The others
-/// matter to sends of this round.
+/// Returns true for completions that `next` may handle later: those whose order matters for a socket's bytes.
+/// The others matter for sends of this round.
 pub fn mayWait(completion: Completion) bool {
     const label: Label = @bitCast(completion.user_data);
     return label.kind == .receive or label.kind == .trouble;
 }
 
-/// Like `note`, but what makes an event at once is not kept first: bytes of a socket that has
-/// nothing else to say.
+/// Like `note`, but returns the event at once if the completion has bytes of a socket without other news.
 pub fn deliver(uring: *Uring, completion: Completion) ?io.Event {
     const label: Label = @bitCast(completion.user_data);
     const entry = &uring.entries.items[label.index];
@@ -106,7 +105,7 @@ fn noteReceived(uring: *Uring, label: Label, completion: Completion, more: bool)
     uring.enqueue(label.index);
 }
 
-/// Buffers are free again: those that found none get their turn.
+/// Lets sockets for which the kernel had no buffer receive again, if buffers are free.
 pub fn feedStarved(uring: *Uring) void {
     if (!uring.buffers.available()) return;
     for (uring.starved.items) |index| {
@@ -117,7 +116,7 @@ pub fn feedStarved(uring: *Uring) void {
     uring.starved.clearRetainingCapacity();
 }
 
-/// The socket that a completion is about, unless it was closed meanwhile.
+/// Returns the entry of a completion's socket; null: the socket was closed meanwhile.
 fn entryFor(uring: *Uring, label: Label) ?*Entry {
     const entry = &uring.entries.items[label.index];
     return if (entry.phase != .vacant and entry.generation == label.generation) entry else null;

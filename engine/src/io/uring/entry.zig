@@ -1,5 +1,4 @@
-//! Job: what `Uring` knows about one descriptor.
-//! Does not know: the ring.
+//! Job: the state that a `Uring` keeps for one descriptor. Does not know: the ring.
 const assert = @import("std").debug.assert;
 const io = @import("../io.zig");
 const Phase = @import("../phase.zig").Phase;
@@ -10,9 +9,9 @@ const Pieces = @import("pieces.zig").Pieces;
 /// The state of a descriptor.
 pub const Entry = struct {
     token: io.Token = 0,
-    /// The next in the queue, if `flags.queued` and not the last.
+    /// The next entry in the queue; valid if `flags.queued` and it is not the last.
     next: u32 = 0,
-    /// Counts closes, so that completions for an earlier owner of this number are recognised.
+    /// The number of closes of this descriptor, by which completions for an earlier owner are recognised.
     generation: u28 = 0,
     phase: Phase = .vacant,
     flags: Flags = .{},
@@ -20,60 +19,60 @@ pub const Entry = struct {
     pieces: Pieces = .{},
     /// The end of the input, to be delivered after the pieces.
     end: End = .none,
-    /// Bytes that the kernel goes on sending when it has room.
+    /// Bytes that the kernel had no room for and sends when it has.
     block: ?*Block = null,
-    /// The number of the socket's send in the batch, if it has one (see `Outgoing.holds`).
+    /// The number of the socket's send in the batch, if there is one (see `Outgoing.holds`).
     send: u16 = 0,
-    /// The round in which it last delivered bytes.
+    /// The round in which the socket last delivered bytes.
     round: u32 = 0,
 
     comptime {
-        // A line of the processor's cache.
+        // One line of the processor's cache.
         assert(@sizeOf(Entry) <= 64);
     }
 
-    /// How the peer stopped sending.
+    /// The way in which the peer stopped sending; `reset` has the errno.
     pub const End = union(enum) { none, eof, reset: u16 };
 
-    /// Facts that are independent of the phase.
+    /// Facts that do not depend on the phase.
     pub const Flags = packed struct(u16) {
-        /// The socket waits in the queue for its turn.
+        /// The socket is in the queue.
         queued: bool = false,
-        /// The caller wants no bytes for now.
+        /// The caller wants no bytes of this socket at present.
         paused: bool = false,
-        /// A receive for this socket is with the kernel.
+        /// The kernel has a receive operation for this socket.
         receives: bool = false,
-        /// The kernel was told to end the receive that is under way.
+        /// The kernel was told to end that receive operation.
         stopping: bool = false,
-        /// The socket found no receive buffer, and waits in `Uring.starved`.
+        /// The kernel had no free buffer for the socket, which is in `Uring.starved`.
         starved: bool = false,
         /// A send was refused or cut short.
         blocked: bool = false,
-        /// The kernel will tell when there is room.
+        /// The kernel will report when there is room.
         awaits_room: bool = false,
         /// A `sent` event is to be delivered.
         sent_due: bool = false,
-        /// Our sending side is ended, or will be as soon as the block is sent.
+        /// Our sending side has ended, or will when the block is sent.
         send_shut: bool = false,
-        /// The kernel will tell of errors.
+        /// The kernel will report errors.
         watches_trouble: bool = false,
-        /// The kernel said that the peer has ended its sending side, before the end itself is received.
+        /// The kernel reported the end of the peer's sending side, before a receive has found it.
         peer_shut: bool = false,
         /// An `ending` was delivered.
         ending_told: bool = false,
-        /// Bytes were sent on the socket.
+        /// Bytes were sent on the socket before.
         has_sent: bool = false,
-        /// The kernel's table of files has the descriptor.
+        /// The descriptor is in the kernel's table of files.
         attached: bool = false,
         _: u2 = 0,
     };
 
-    /// The label of an operation on this descriptor.
+    /// Returns the label of an operation on this descriptor.
     pub fn label(entry: *const Entry, index: u32, kind: Label.Kind) Label {
         return .{ .index = index, .generation = entry.generation, .kind = kind };
     }
 
-    /// Turns to the phase after this end, and makes the event that says so.
+    /// Changes to the phase after an end, and returns the event of that end.
     pub fn finish(entry: *Entry, how: io.Ended, errno: u16) io.Event {
         entry.phase = .after(how);
         return .{ .ended = .{ .token = entry.token, .how = how, .errno = errno } };

@@ -1,5 +1,5 @@
-//! Job: one listening socket of `Uring`: the kernel accepts by itself, and what it accepted waits here for
-//! its round. Does not know: what becomes of connections.
+//! Job: one listening socket of `Uring`: the kernel accepts connections by itself, and they wait here for
+//! their round. Does not know: the use of connections.
 const std = @import("std");
 const linux = std.os.linux;
 const io = @import("../io.zig");
@@ -12,12 +12,12 @@ pub const Listener = struct {
     fd: sys.Fd,
     address: io.Address,
     state: enum { watched, paused, closed } = .watched,
-    /// The kernel accepts.
+    /// The kernel has an accept operation.
     armed: bool = false,
-    /// Accepted and not delivered, oldest first, from `held_at` on.
+    /// Accepted connections, oldest first; those from `held_at` on were not delivered yet.
     held: std.ArrayList(sys.Fd) = .empty,
     held_at: usize = 0,
-    /// Accepting failed; delivered behind what is held.
+    /// The errno of a failed accept, delivered after the connections in `held`.
     failure: ?linux.E = null,
     /// Connections that the listener may still deliver in this round.
     budget: u16 = 0,
@@ -26,7 +26,7 @@ pub const Listener = struct {
         return .{ .index = id, .kind = .accept };
     }
 
-    /// A round begins: the listener may deliver `budget` connections.
+    /// Begins a round, in which the listener may deliver `budget` connections.
     pub fn begin(listener: *Listener, ring: *Ring, id: u32, budget: u16) void {
         listener.budget = budget;
         if (listener.state != .watched or listener.armed or listener.failure != null) return;
@@ -34,7 +34,7 @@ pub const Listener = struct {
         ring.accept(listener.fd, label(id));
     }
 
-    /// A completion of the kernel's.
+    /// Handles a completion of the accept operation.
     pub fn note(listener: *Listener, gpa: std.mem.Allocator, result: i32, code: linux.E, more: bool) void {
         if (!more) listener.armed = false;
         if (result >= 0) {
@@ -45,19 +45,20 @@ pub const Listener = struct {
         listener.failure = code;
     }
 
-    /// Closes an accepted socket as if it had never been accepted.
+    /// Resets an accepted connection that is not delivered.
     fn refuse(fd: sys.Fd) void {
         sys.resetOnClose(fd);
         sys.close(fd);
     }
 
-    /// Whether `next` has something to deliver, in this round or the next.
+    /// Whether `next` has an event, in this round or the next.
     pub fn hasNews(listener: *const Listener) bool {
         return listener.state == .watched and
             (listener.held_at < listener.held.items.len or listener.failure != null);
     }
 
-    /// The next connection, or the failure that came after the last one. A failure pauses accepting.
+    /// Returns the next connection, or the failure after the last one. A failure pauses the listener. Null:
+    /// neither.
     pub fn next(listener: *Listener, id: u32) ?io.Event {
         while (listener.state == .watched and listener.budget > 0 and
             listener.held_at < listener.held.items.len)
@@ -72,7 +73,7 @@ pub const Listener = struct {
             var storage: sys.sockaddr.storage = undefined;
             var length: sys.socklen_t = undefined;
             sys.getpeername(fd, &storage, &length) catch {
-                sys.close(fd); // the peer has gone already
+                sys.close(fd); // the peer is gone already
                 continue;
             };
             const peer = io.Address.fromSystem(&storage, length).?;
@@ -89,19 +90,19 @@ pub const Listener = struct {
         } };
     }
 
-    /// Accepts no more for now; does nothing unless it accepts.
+    /// Stops accepting; has no effect on a paused or closed listener.
     pub fn pause(listener: *Listener, ring: *Ring, id: u32) void {
         if (listener.state != .watched) return;
         listener.state = .paused;
         if (listener.armed) ring.cancel(label(id));
     }
 
-    /// Accepts again; does nothing unless it is paused.
+    /// Accepts again; has no effect unless the listener is paused.
     pub fn unpause(listener: *Listener) void {
         if (listener.state == .paused) listener.state = .watched;
     }
 
-    /// Closes the listener for good.
+    /// Closes the listener, and resets the connections that it holds.
     pub fn close(listener: *Listener, ring: *Ring, id: u32) void {
         if (listener.state == .closed) return;
         if (listener.armed and listener.state == .watched) ring.cancel(label(id));
@@ -110,7 +111,7 @@ pub const Listener = struct {
         ring.close(listener.fd);
     }
 
-    /// Closes the listener without the ring, and frees what it holds.
+    /// Closes the listener without the ring, and frees its memory.
     pub fn deinit(listener: *Listener, gpa: std.mem.Allocator) void {
         listener.dropHeld();
         if (listener.state != .closed) sys.close(listener.fd);

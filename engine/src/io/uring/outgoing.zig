@@ -1,24 +1,24 @@
-//! Job: memory for bytes that are on their way out, and whose they are.
-//! Does not know: what becomes of sockets.
+//! Job: memory for bytes to send, and their owners. Does not know: the state of sockets.
 //!
-//! Output for one visit to the kernel is copied into the batch: a short stretch of memory that each visit
-//! uses again, so that it stays close to the processor however many sockets there are. Output that the
-//! kernel has no room for moves to a block of its own, until the peer has read.
+//! Output for one visit to the kernel is copied into the batch: a short range of memory that each visit uses
+//! again, so that it stays in the processor's cache with any number of sockets. Output that the kernel has no
+//! room for moves to a block of its own until the peer has read enough.
 const std = @import("std");
 const sys = @import("../sys.zig");
 const Slice = sys.Slice;
 const assert = std.debug.assert;
 
-/// Bytes that one send may copy. A longer send goes out at once: a system call costs less than its copy.
+/// The maximum number of bytes of a send that is copied. A longer send is made at once: a system call costs
+/// less than its copy.
 pub const copy_bytes_max = 4 * 1024;
-/// Bytes that one visit to the kernel takes along; the first level of the cache holds them.
+/// The size of a batch, in bytes; it fits into the first level of the processor's cache.
 const batch_bytes = 16 * 1024;
-/// Sends that one visit to the kernel takes along.
+/// The maximum number of sends in a batch.
 const batch_sends = 256;
-/// No time at all.
+/// The deadline that never comes.
 pub const never = std.math.maxInt(u64);
 
-/// A send that the kernel takes with the next visit, or says that it has not.
+/// A send in the batch. The kernel takes it with the next visit, or reports that it has not taken all.
 pub const Send = struct {
     /// The socket's descriptor.
     index: u32,
@@ -26,17 +26,17 @@ pub const Send = struct {
     len: u32,
     fate: Fate = .open,
 
-    /// The state of a send of the batch, or of its socket.
+    /// The state of a send in the batch.
     pub const Fate = enum {
         open,
-        /// The socket was closed; its descriptor is to be closed behind this.
+        /// The socket was closed; its descriptor is to be closed after this send.
         orphaned,
-        /// The send's end was handled elsewhere.
+        /// The outcome of the send was handled elsewhere.
         settled,
     };
 };
 
-/// Bytes that the kernel had no room for. It goes on when there is, and says when it is done.
+/// Bytes that the kernel had no room for. It sends them when it has room, and reports the end.
 pub const Block = struct {
     /// The block's index among all blocks.
     id: u32,
@@ -44,26 +44,26 @@ pub const Block = struct {
     index: u32,
     /// The socket was closed meanwhile; its descriptor is closed when the block is done.
     orphaned: bool = false,
-    /// Orphaned: the deadline for the kernel.
+    /// If orphaned: the time at which the kernel must give up, in milliseconds.
     until_ms: u64 = never,
     /// Bytes that the kernel has taken.
     done: u32 = 0,
     bytes: []u8,
 
-    /// Bytes that the kernel has not taken yet.
+    /// Returns the bytes that the kernel has not taken yet.
     pub fn rest(block: *const Block) []const u8 {
         return block.bytes[block.done..];
     }
 };
 
-/// All sends that are on their way to the kernel.
+/// All output that the kernel has not taken yet.
 pub const Outgoing = struct {
     gpa: std.mem.Allocator,
     memory: []u8,
     used: u32 = 0,
     sends: []Send,
     sends_count: u16 = 0,
-    /// The blocks of sends, by number; null: the number is free.
+    /// Blocks by number; null: the number is free.
     blocks: std.ArrayList(?*Block) = .empty,
     free_ids: std.ArrayList(u32) = .empty,
     orphans: u32 = 0,
@@ -74,7 +74,7 @@ pub const Outgoing = struct {
         return .{ .gpa = gpa, .memory = memory, .sends = try gpa.alloc(Send, batch_sends) };
     }
 
-    /// The kernel must be done with everything.
+    /// Frees all memory. The kernel must not use it any more.
     pub fn deinit(outgoing: *Outgoing) void {
         for (outgoing.blocks.items) |each| if (each) |block| outgoing.free(block);
         outgoing.blocks.deinit(outgoing.gpa);
@@ -83,7 +83,7 @@ pub const Outgoing = struct {
         outgoing.gpa.free(outgoing.memory);
     }
 
-    /// Adds a send of `total` bytes to the batch; its number there, or null: it does not fit.
+    /// Adds a send of `total` bytes to the batch and returns its number there; null: it does not fit.
     pub fn add(outgoing: *Outgoing, index: u32, slices: []const Slice, total: usize) ?u16 {
         if (total > copy_bytes_max or total > batch_bytes - outgoing.used or
             outgoing.sends_count == batch_sends)
@@ -100,32 +100,32 @@ pub const Outgoing = struct {
         return number;
     }
 
-    /// Whether a send of this batch is this socket's.
+    /// Whether send `number` of the batch belongs to the socket `index`.
     pub fn holds(outgoing: *const Outgoing, number: u16, index: u32) bool {
         return number < outgoing.sends_count and outgoing.sends[number].index == index;
     }
 
-    /// The bytes of a send of this batch.
+    /// Returns the bytes of a send in the batch.
     pub fn bytesOf(outgoing: *const Outgoing, number: u16) []const u8 {
         const send = &outgoing.sends[number];
         return outgoing.memory[send.start..][0..send.len];
     }
 
-    /// The sends of this batch.
+    /// Returns the sends in the batch.
     pub fn current(outgoing: *Outgoing) []Send {
         return outgoing.sends[0..outgoing.sends_count];
     }
 
-    /// The kernel has taken this batch; the next begins.
+    /// Empties the batch after the kernel has taken it.
     pub fn turn(outgoing: *Outgoing) void {
         outgoing.used = 0;
         outgoing.sends_count = 0;
     }
 
-    /// Keeps bytes that the kernel had no room for.
+    /// Copies bytes that the kernel had no room for into a block.
     pub fn keep(outgoing: *Outgoing, index: u32, bytes: []const u8) error{OutOfMemory}!*Block {
         if (outgoing.free_ids.items.len == 0) {
-            // The list of free numbers gets room for all blocks, so that giving one back cannot fail.
+            // The list of free numbers has room for all blocks, so that `give` cannot fail.
             try outgoing.free_ids.ensureTotalCapacity(outgoing.gpa, outgoing.blocks.items.len + 1);
             try outgoing.blocks.append(outgoing.gpa, null);
             outgoing.free_ids.appendAssumeCapacity(@intCast(outgoing.blocks.items.len - 1));
@@ -138,7 +138,7 @@ pub const Outgoing = struct {
         return block;
     }
 
-    /// Takes back a block that the kernel has sent or given up.
+    /// Frees a block that the kernel has sent or given up.
     pub fn give(outgoing: *Outgoing, block: *Block) void {
         if (block.orphaned) outgoing.orphans -= 1;
         outgoing.blocks.items[block.id] = null;
@@ -151,7 +151,7 @@ pub const Outgoing = struct {
         outgoing.gpa.destroy(block);
     }
 
-    /// The block's socket is closed; the kernel may go on until then.
+    /// Marks a block whose socket was closed. The kernel may go on sending it until `until_ms`.
     pub fn orphan(outgoing: *Outgoing, block: *Block, until_ms: u64) void {
         assert(!block.orphaned);
         block.orphaned = true;

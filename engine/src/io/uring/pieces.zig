@@ -1,22 +1,21 @@
-//! Job: memory for bytes that came in: buffers that the kernel fills in its own time, and pieces that
-//! wait for their reader. Does not know: sockets. A piece goes back to the kernel as soon as it was
-//! read; one whose reader takes long moves to memory of its own, so that a reader who pauses takes
-//! nothing away from the others.
+//! Job: memory for received bytes: buffers that the kernel fills at any time, and pieces that wait for their
+//! reader. Does not know: sockets. A piece returns to the kernel as soon as it was read. If the reader is
+//! slow, the piece is copied, so that a paused reader occupies no buffers of others.
 const std = @import("std");
 const linux = std.os.linux;
 const IoUring = linux.IoUring;
 const sys = @import("../sys.zig");
 const assert = std.debug.assert;
 
-/// Bytes that came in, in the kernel's order.
+/// Received bytes.
 pub const Piece = struct {
     next: ?*Piece = null,
     bytes: []u8 = &.{},
-    /// The buffer of the ring that the bytes lie in, or null: they lie behind this struct.
+    /// The kernel's buffer with the bytes; null: the bytes lie behind this struct.
     buffer: ?u16,
 };
 
-/// The pieces of one socket.
+/// The pieces of one socket, oldest first.
 pub const Pieces = struct {
     head: ?*Piece = null,
     tail: ?*Piece = null,
@@ -30,7 +29,7 @@ pub const Pieces = struct {
         pieces.count += 1;
     }
 
-    /// Takes the first piece out.
+    /// Removes and returns the first piece; null: there is none.
     pub fn pop(pieces: *Pieces) ?*Piece {
         const first = pieces.head orelse return null;
         pieces.head = first.next;
@@ -40,7 +39,7 @@ pub const Pieces = struct {
     }
 };
 
-/// The buffers that the kernel fills.
+/// The buffers that the kernel fills, which all sockets share.
 pub const Buffers = struct {
     gpa: std.mem.Allocator,
     ring_fd: sys.Fd,
@@ -48,16 +47,16 @@ pub const Buffers = struct {
     memory: []u8,
     /// A piece for each buffer.
     pieces: []Piece,
-    /// Buffers that are with us and not with the kernel.
+    /// The number of buffers that the kernel does not have at present.
     held: u32 = 0,
 
-    /// The group that operations name.
+    /// The number of this group of buffers in operations.
     pub const group = 0;
 
-    /// Why buffers for the kernel cannot be made.
+    /// Reasons why buffers cannot be made.
     pub const InitError = error{ OutOfMemory, Unsupported };
 
-    /// `count` is a power of two.
+    /// Makes `count` buffers (a power of two) of `bytes_each` bytes.
     pub fn init(gpa: std.mem.Allocator, ring_fd: sys.Fd, count: u16, bytes_each: u32) InitError!Buffers {
         const memory = try gpa.alloc(u8, @as(usize, count) * bytes_each);
         errdefer gpa.free(memory);
@@ -84,7 +83,7 @@ pub const Buffers = struct {
         return buffers;
     }
 
-    /// The ring must be gone, or the kernel would go on writing.
+    /// Frees the buffers. The ring must be closed before, because the kernel could still write.
     pub fn deinit(buffers: *Buffers) void {
         const shared: [*]align(std.heap.page_size_min) u8 = @ptrCast(buffers.shared);
         std.posix.munmap(shared[0 .. buffers.pieces.len * @sizeOf(linux.io_uring_buf)]);
@@ -92,12 +91,12 @@ pub const Buffers = struct {
         buffers.gpa.free(buffers.memory);
     }
 
-    /// Whether the kernel has buffers left to fill.
+    /// Whether the kernel has buffers to fill.
     pub fn available(buffers: *const Buffers) bool {
         return buffers.held < buffers.pieces.len;
     }
 
-    /// The kernel has put `len` bytes into a buffer.
+    /// Returns the piece for buffer `id`, into which the kernel has put `len` bytes.
     pub fn take(buffers: *Buffers, id: u16, len: usize) *Piece {
         buffers.held += 1;
         const piece = &buffers.pieces[id];
@@ -110,7 +109,7 @@ pub const Buffers = struct {
         return buffers.memory[id * size ..][0..size];
     }
 
-    /// Takes back the buffer of a piece that was read, or is not wanted.
+    /// Returns the buffer of a piece to the kernel, or frees the piece if it is a copy.
     pub fn give(buffers: *Buffers, piece: *Piece) void {
         const id = piece.buffer orelse {
             const memory: [*]align(@alignOf(Piece)) u8 = @ptrCast(piece);
@@ -123,11 +122,11 @@ pub const Buffers = struct {
         IoUring.buf_ring_advance(buffers.shared, 1);
     }
 
-    /// Moves the bytes of all pieces out of the kernel's buffers.
+    /// Copies the bytes of all pieces out of the kernel's buffers.
     pub fn keep(buffers: *Buffers, pieces: *Pieces) error{OutOfMemory}!void {
         var kept: Pieces = .{};
         errdefer {
-            // In order: what is kept comes first.
+            // The copied pieces are older than the others.
             while (pieces.pop()) |piece| kept.append(piece);
             pieces.* = kept;
         }
@@ -148,7 +147,7 @@ pub const Buffers = struct {
         return own;
     }
 
-    /// Gives the buffers of all pieces back.
+    /// Removes all pieces and returns their buffers.
     pub fn drop(buffers: *Buffers, pieces: *Pieces) void {
         while (pieces.pop()) |piece| buffers.give(piece);
     }

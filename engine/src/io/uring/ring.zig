@@ -1,9 +1,9 @@
-//! Job: the submission and the completion ring of io_uring, and the operations that `Uring` asks for, each as
-//! a small typed function. Does not know: what the operations are good for, and whose sockets they are.
-//! Follows io_uring(7), io_uring_enter(2).
+//! Job: the submission and the completion ring of io_uring, and the operations of `Uring`, each as a small
+//! typed function. Does not know: the purpose of operations, and the owners of sockets. Follows io_uring(7),
+//! io_uring_enter(2).
 //!
 //! Operations are queued here and reach the kernel with the next `enter`, in order. The ring belongs to the
-//! thread that enters first: the kernel then keeps its work for us until that thread enters again
+//! thread that enters first: the kernel then does its work only when that thread enters again
 //! (IORING_SETUP_DEFER_TASKRUN), and interrupts no thread.
 const std = @import("std");
 const linux = std.os.linux;
@@ -11,8 +11,8 @@ const fork = @import("../fork.zig");
 const sys = @import("../sys.zig");
 const assert = std.debug.assert;
 
-/// The label that a completion gives back: it names the entry and the kind of operation. `generation` tells
-/// later owners of a number apart.
+/// The label of an operation, which its completion returns: the entry and the kind of operation. By
+/// `generation` an earlier owner of the index is recognised.
 pub const Label = packed struct(u64) {
     index: u32,
     generation: u28 = 0,
@@ -20,48 +20,50 @@ pub const Label = packed struct(u64) {
 
     /// The kind of operation.
     pub const Kind = enum(u4) {
-        /// No entry waits for the result: a cancellation, a close.
+        /// No entry needs the result: a cancellation, a close.
         none,
         accept,
         receive,
-        /// The kernel has not taken all of a send.
+        /// A send of which the kernel has not taken all.
         send,
-        /// The rest of a send.
+        /// The send of a block (the rest of an earlier send).
         block,
-        /// The socket has room to send.
+        /// A poll for room to send.
         room,
-        /// An error or hang-up on a socket that is not being read, or the end of what its peer sends.
+        /// A poll for an error, a hang-up, or the end of the peer's sending side, on a socket that is not
+        /// being read.
         trouble,
         waker,
         timer,
-        /// `fd` is readable because something was left over.
+        /// A no-op that keeps `fd` readable because work is left.
         knock,
     };
 };
 
-/// The kernel's answer to an operation: a label, a result, flags.
+/// The result of an operation: its label, a number, flags.
 pub const Completion = linux.io_uring_cqe;
 
-/// Operations that fit between two visits to the kernel; one more costs a visit of its own.
+/// The maximum number of operations between two visits to the kernel; one more causes a visit.
 const submissions = 512;
-/// Completions that the kernel has room for. What exceeds them it keeps elsewhere, which is slower.
+/// The number of completions that fit into the ring. The kernel keeps further ones elsewhere, which is
+/// slower.
 const completions = 4096;
 
 /// The submission and the completion ring.
 pub const Ring = struct {
     plumbing: linux.IoUring,
-    /// Descriptors that can be known by a number in the kernel's table.
+    /// The length of the kernel's table of files (see `attach`); 0: no table.
     table_len: u32 = 0,
-    /// Owned by a thread.
+    /// The ring belongs to a thread.
     enabled: bool = false,
-    /// The ring's thread is gone, and somebody else cleans up: nothing is handed over any more.
+    /// The ring's thread has ended and another thread cleans up: nothing is submitted any more.
     orphaned: bool = false,
-    /// Takes the operations of an orphaned ring, which reach no kernel.
+    /// Receives the operations of an orphaned ring, which are not submitted.
     nowhere: linux.io_uring_sqe = undefined,
-    /// The kernel knows the ring by an index, which is quicker than by its descriptor.
+    /// The ring's index in the kernel, which is faster than its descriptor; null: none.
     registered: ?u32 = null,
 
-    /// Why a ring cannot be made.
+    /// Reasons why a ring cannot be made.
     pub const InitError = error{
         /// A policy forbids io_uring (EPERM, EACCES).
         AccessDenied,
@@ -85,9 +87,9 @@ pub const Ring = struct {
             else => error.Unexpected,
         };
         var ring: Ring = .{ .plumbing = plumbing };
-        // The kernel reads operations by way of a list of their places, which is the same for ever.
+        // The kernel reads operations by a list of their places, which never changes here.
         for (ring.plumbing.sq.array, 0..) |*place, number| place.* = @intCast(number);
-        // Without a table of registered files everything works, only slower.
+        // Without a table of files everything works, but slower.
         if (ring.plumbing.register_files_sparse(identity.len)) ring.table_len = identity.len else |_| {}
         return ring;
     }
@@ -99,14 +101,14 @@ pub const Ring = struct {
         break :numbers list;
     };
 
-    /// The kernel drops operations under way, sooner or later: see `cancelAll`.
+    /// Closes the ring. The kernel drops pending operations later (see `abandon`).
     pub fn deinit(ring: *Ring) void {
         ring.plumbing.deinit();
     }
 
-    // ---- What is asked for
+    // ---- Operations
 
-    /// Takes connections, one completion each, until cancelled or failed.
+    /// Accepts connections, with one completion each, until cancelled or failed.
     pub fn accept(ring: *Ring, fd: sys.Fd, label: Label) void {
         const sqe = ring.prepare(.ACCEPT, fd, label);
         sqe.rw_flags = linux.SOCK.NONBLOCK | linux.SOCK.CLOEXEC;
@@ -122,15 +124,15 @@ pub const Ring = struct {
         sqe.ioprio = linux.IORING_RECV_MULTISHOT;
     }
 
-    /// Lets the kernel know a descriptor by its number in a table of ours, which is quicker. It keeps the
-    /// file open until `detach`. False: the table does not go so far.
+    /// Puts a descriptor into the kernel's table of files, at its own number: operations are faster then. The
+    /// file stays open until `detach`. False: the table is too short.
     pub fn attach(ring: *Ring, fd: sys.Fd) bool {
         if (fd >= ring.table_len) return false;
         ring.updateTable(fd, fd);
         return true;
     }
 
-    /// Takes a descriptor out of the kernel's table.
+    /// Removes a descriptor from the kernel's table of files.
     pub fn detach(ring: *Ring, fd: sys.Fd) void {
         ring.updateTable(fd, -1);
     }
@@ -145,15 +147,15 @@ pub const Ring = struct {
 
     const no_fd: sys.Fd = -1;
 
-    /// Sends what the kernel has room for, when it is asked. Only if that is not all of `bytes`
-    /// there is a completion.
+    /// Sends as many bytes as the kernel has room for at the next visit. There is a completion only if these
+    /// are not all.
     pub fn send(ring: *Ring, fd: sys.Fd, attached: bool, bytes: []const u8, label: Label) void {
         const sqe = ring.prepareSend(fd, bytes, label);
         sqe.flags = linux.IOSQE_CQE_SKIP_SUCCESS | @as(u8, if (attached) linux.IOSQE_FIXED_FILE else 0);
         sqe.rw_flags |= linux.MSG.DONTWAIT;
     }
 
-    /// Sends all of `bytes`, which must stay until the completion, however long the peer takes.
+    /// Sends all of `bytes`, which must stay valid until the completion, even if the peer is slow.
     pub fn sendPatiently(ring: *Ring, fd: sys.Fd, bytes: []const u8, label: Label) void {
         _ = ring.prepareSend(fd, bytes, label);
     }
@@ -166,20 +168,20 @@ pub const Ring = struct {
         return sqe;
     }
 
-    /// The state of a descriptor that a poll waits for.
+    /// The state that a poll waits for.
     pub const Poll = enum {
-        /// Reports once, when the socket has room to send.
+        /// The socket has room to send; one completion.
         room,
-        /// Each time that something becomes readable.
+        /// The descriptor is readable; a completion each time.
         readable,
-        /// Each time that an error, a hang-up or the end of what the peer sends is reported.
+        /// An error, a hang-up or the end of the peer's sending side; a completion each time.
         trouble,
     };
 
     /// The flag of a poll's result for a peer that has ended its sending side.
-    pub const peer_shut = 0x2000; // POLLRDHUP, which std.os.linux.POLL does not have
+    pub const peer_shut = 0x2000; // POLLRDHUP, which std.os.linux.POLL lacks
 
-    /// A completion when a descriptor is ready.
+    /// Watches a descriptor, with a completion when it is ready.
     pub fn poll(ring: *Ring, fd: sys.Fd, what: Poll, label: Label) void {
         const sqe = ring.prepare(.POLL_ADD, fd, label);
         const mask: u32 = switch (what) {
@@ -187,7 +189,7 @@ pub const Ring = struct {
             .readable => linux.POLL.IN,
             .trouble => peer_shut, // errors are always reported
         };
-        // On big-endian machines the kernel wants the two halves of the poll mask swapped.
+        // On big-endian machines the kernel expects the halves of the poll mask swapped.
         sqe.rw_flags = if (@import("builtin").cpu.arch.endian() == .big)
             std.math.rotl(u32, mask, 16)
         else
@@ -195,14 +197,14 @@ pub const Ring = struct {
         if (what != .room) sqe.len = linux.IORING_POLL_ADD_MULTI;
     }
 
-    /// Ends the operation with this label; its last completion says so.
+    /// Cancels the operation with this label; its last completion says so.
     pub fn cancel(ring: *Ring, label: Label) void {
         const sqe = ring.prepare(.ASYNC_CANCEL, -1, .{ .index = 0, .kind = .none });
         sqe.flags = linux.IOSQE_CQE_SKIP_SUCCESS;
         sqe.addr = @bitCast(label);
     }
 
-    /// Closes a descriptor, behind everything that was asked for before.
+    /// Closes a descriptor after all operations queued before.
     pub fn close(ring: *Ring, fd: sys.Fd) void {
         if (ring.orphaned) return sys.close(fd);
         fork.forget(fd);
@@ -210,7 +212,7 @@ pub const Ring = struct {
         sqe.flags = linux.IOSQE_CQE_SKIP_SUCCESS;
     }
 
-    /// A completion when the monotonic clock reaches `at`, which must stay until then.
+    /// Causes a completion when the monotonic clock reaches `at`, which must stay valid until then.
     pub fn timer(ring: *Ring, at: *const linux.kernel_timespec, label: Label) void {
         const sqe = ring.prepare(.TIMEOUT, -1, label);
         sqe.addr = @intFromPtr(at);
@@ -218,14 +220,14 @@ pub const Ring = struct {
         sqe.rw_flags = linux.IORING_TIMEOUT_ABS;
     }
 
-    /// A completion at once: whoever watches the ring's descriptor wakes up.
+    /// Causes a completion at once, which makes the ring's descriptor readable.
     pub fn knock(ring: *Ring, label: Label) void {
         _ = ring.prepare(.NOP, -1, label);
     }
 
     fn prepare(ring: *Ring, operation: linux.IORING_OP, fd: sys.Fd, label: Label) *linux.io_uring_sqe {
         const sqe = while (!ring.orphaned) break ring.plumbing.get_sqe() catch {
-            // The kernel takes all queued operations, unless it has no memory left for the moment.
+            // The kernel takes all queued operations, unless it is out of memory at the moment.
             ring.submit();
             continue;
         } else &ring.nowhere;
@@ -236,15 +238,15 @@ pub const Ring = struct {
 
     // ---- Visits to the kernel
 
-    /// Hands the queued operations over, and does not look for completions.
+    /// Submits the queued operations without waiting for completions.
     pub fn submit(ring: *Ring) void {
         if (ring.orphaned) return;
         const count = ring.show();
         if (count > 0) ring.enter(count, 0, 0, 0, 0);
     }
 
-    /// Hands over what was asked for, and waits for a completion, at most `timeout_ms` (-1: for ever). A
-    /// signal ends it early.
+    /// Submits the queued operations and waits for a completion, at most `timeout_ms` (-1: for ever). A
+    /// signal ends the wait early.
     pub fn wait(ring: *Ring, timeout_ms: i32) void {
         const count = ring.show();
         const idle = timeout_ms != 0 and ring.plumbing.cq_ready() == 0;
@@ -268,7 +270,7 @@ pub const Ring = struct {
         );
     }
 
-    /// Lets the kernel see what was asked for; how many operations it has not taken.
+    /// Makes the queued operations visible to the kernel; returns the number that it has not taken.
     fn show(ring: *Ring) u32 {
         const sq = &ring.plumbing.sq;
         if (sq.sqe_head != sq.sqe_tail) {
@@ -288,20 +290,20 @@ pub const Ring = struct {
         while (true) {
             const rc = linux.syscall6(.io_uring_enter, fd, left, wanted, how, argument, size);
             switch (linux.errno(rc)) {
-                // With completions to be had the kernel does not wait for more of them, and takes the
-                // submissions all the same.
+                // If completions are present, the kernel does not wait for more, and takes the submissions
+                // nevertheless.
                 .SUCCESS => left -= @intCast(rc),
-                // The time is over, or a signal came; or the kernel wants us to look at completions first.
+                // The time is over, a signal came, or the kernel wants completions to be taken first.
                 .TIME, .INTR, .BUSY, .AGAIN => return,
-                // The call comes from another thread than the ring's, which frees what that thread has left.
+                // The call comes from a thread other than the ring's, which cleans up after that thread.
                 .EXIST => return ring.abandon(),
-                else => unreachable, // arguments that the kernel must take
+                else => unreachable, // arguments that the kernel cannot refuse
             }
             if (left == 0 or wanted > 0) return;
         }
     }
 
-    /// From here on the ring is this thread's.
+    /// Makes the ring the calling thread's.
     fn enable(ring: *Ring) void {
         ring.enabled = true;
         const fd = ring.plumbing.fd;
@@ -311,13 +313,13 @@ pub const Ring = struct {
             .resv = 0,
             .data = @intCast(fd),
         };
-        // Without the registration every visit looks the descriptor up, which costs a few nanoseconds.
+        // Without the registration each visit looks the descriptor up, which takes a few nanoseconds.
         if (linux.io_uring_register(fd, .REGISTER_RING_FDS, &update, 1) == 1) ring.registered = update.offset;
     }
 
-    /// To be called when no thread will enter any more: operations that were not handed over are forgotten,
-    /// but descriptors that were to be closed are closed. Operations under way are cancelled, so that the
-    /// kernel holds no descriptor any longer; after the end of the ring's thread it has done that by itself.
+    /// Must be called when no thread will enter any more. Drops operations that were not submitted, but
+    /// closes the descriptors of queued closes. Cancels pending operations, so that the kernel holds no
+    /// descriptor; after the ring's thread has ended, the kernel has done that itself.
     pub fn abandon(ring: *Ring) void {
         if (ring.orphaned) return;
         ring.orphaned = true;
@@ -341,12 +343,12 @@ pub const Ring = struct {
         _ = linux.io_uring_register(fd, .REGISTER_SYNC_CANCEL, &request, 1);
     }
 
-    /// Whether the kernel has got everything that was asked for.
+    /// Whether the kernel has taken all queued operations.
     pub fn isHandedOver(ring: *Ring) bool {
         return ring.plumbing.sq_ready() == 0;
     }
 
-    /// Takes completions over, as many as are there and fit.
+    /// Moves completions into `into`, as many as are there and fit.
     pub fn take(ring: *Ring, into: []Completion) []Completion {
         const count = ring.plumbing.copy_cqes(into, 0) catch 0;
         return into[0..count];

@@ -1,5 +1,5 @@
-//! Job: the part of a `Uring` that sends, and closes what still has something to send.
-//! Does not know: how bytes are kept until the kernel has them, which is outgoing.zig's.
+//! Job: the part of a `Uring` that sends, and closes sockets with unsent output. Does not know: memory for
+//! output (outgoing.zig's job).
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("../io.zig");
@@ -15,10 +15,10 @@ const Slice = io.Slice;
 const Socket = io.Socket;
 const Uring = @import("../uring.zig").Uring;
 
-/// The time that a closed socket's remaining output has, in milliseconds.
+/// The time after close in which a socket's remaining output must be sent, in milliseconds.
 const closing_send_ms = 10_000;
 
-/// Sends slices in order. What is short goes out with the next `wait` or `alarm`, and counts as sent.
+/// Sends slices in order. A short send is made with the next `wait` or `alarm`, and counts as sent.
 pub fn send(uring: *Uring, socket: Socket, slices: []const Slice, more: bool) SendResult {
     const index = Uring.indexOf(socket);
     const entry = uring.entryOf(socket);
@@ -30,7 +30,8 @@ pub fn send(uring: *Uring, socket: Socket, slices: []const Slice, more: bool) Se
     if (isSending(uring, index)) return postpone(uring, entry);
     if (uring.outgoing.add(index, slices, total)) |number| {
         entry.send = number;
-        // Registering the file costs more than a single send saves: it is done for a connection that lasts.
+        // Registering a file costs more than it saves in a single send, so only a connection's second send
+        // does it.
         if (entry.flags.has_sent and !entry.flags.attached) {
             entry.flags.attached = uring.ring.attach(@intCast(index));
         }
@@ -57,21 +58,20 @@ pub fn send(uring: *Uring, socket: Socket, slices: []const Slice, more: bool) Se
     }
 }
 
-/// Whether the next send has to wait.
+/// Whether the next send must wait for an earlier one.
 fn isSending(uring: *const Uring, index: u32) bool {
     const entry = &uring.entries.items[index];
     return uring.outgoing.holds(entry.send, index) or entry.block != null or entry.flags.awaits_room;
 }
 
-/// Lets a send wait: output of earlier sends goes first.
+/// Refuses a send because output of earlier sends goes first; a `sent` event follows.
 fn postpone(uring: *Uring, entry: *Entry) SendResult {
     entry.flags.blocked = true;
     uring.follows = true;
     return .blocked;
 }
 
-/// Sends `len` bytes of a file from `offset` on, as far as they go at once, and at most `send_file_bytes_max`
-/// of them. May raise SIGPIPE.
+/// Sends up to `len` bytes of a file from `offset` on, and at most `send_file_bytes_max`. May raise SIGPIPE.
 pub fn sendFile(uring: *Uring, socket: Socket, file: sys.Fd, offset: u64, len: u64) SendResult {
     const index = Uring.indexOf(socket);
     const entry = uring.entryOf(socket);
@@ -102,25 +102,25 @@ fn awaitRoom(uring: *Uring, index: u32) void {
     uring.expedite();
 }
 
-/// Ends our sending side behind what was sent. Nothing may be sent afterwards.
+/// Ends our sending side after the output so far. Nothing may be sent afterwards.
 pub fn shutdownSend(uring: *Uring, socket: Socket) void {
     const index = Uring.indexOf(socket);
     const entry = uring.entryOf(socket);
     entry.flags.send_shut = true;
     entry.flags.blocked = false;
     entry.flags.sent_due = false;
-    // A send that is under way comes first: the side ends when the kernel has taken that.
+    // If output is pending, the side ends when the kernel has taken it.
     if (uring.outgoing.holds(entry.send, index)) {
         uring.follows = true;
     } else if (entry.block == null) sys.shutdownSend(@intCast(index));
 }
 
-/// Closes a socket, added or not. None of its events is delivered from now on.
+/// Closes a socket, added or not. No event of it is delivered from now on.
 pub fn close(uring: *Uring, socket: Socket) void {
     const index = Uring.indexOf(socket);
     switch (forget(uring, index)) {
         .nothing => uring.ring.close(@intCast(index)),
-        // The caller counts these bytes as sent, so the descriptor stays open until the kernel has them.
+        // These bytes count as sent, so the descriptor stays open until the kernel has taken them.
         .send => |number| {
             uring.outgoing.sends[number].fate = .orphaned;
             uring.follows = true;
@@ -130,11 +130,11 @@ pub fn close(uring: *Uring, socket: Socket) void {
     uring.expedite();
 }
 
-/// Closes with a reset. Like `close` otherwise.
+/// Closes a socket with a reset, otherwise like `close`.
 pub fn reset(uring: *Uring, socket: Socket) void {
     sys.resetOnClose(@backingInt(socket));
     const index = Uring.indexOf(socket);
-    // After a reset no output has to arrive.
+    // After a reset no output needs to arrive.
     switch (forget(uring, index)) {
         .nothing => uring.ring.close(@intCast(index)),
         .send => |number| {
@@ -149,11 +149,10 @@ pub fn reset(uring: *Uring, socket: Socket) void {
     uring.expedite();
 }
 
-/// Output that a socket still has to send.
+/// Output of a socket that the kernel has not taken yet.
 const Unsent = union(enum) { nothing, send: u16, block: *Block };
 
-/// Ends everything that is under way for a socket, since each operation would keep it open, except for
-/// what it is sending.
+/// Vacates a socket's entry and returns its pending output, which keeps the descriptor in use.
 fn forget(uring: *Uring, index: u32) Unsent {
     if (index >= uring.entries.items.len) return .nothing;
     const entry = &uring.entries.items[index];
@@ -165,9 +164,9 @@ fn forget(uring: *Uring, index: u32) Unsent {
     return unsent;
 }
 
-// ---- What the kernel says
+// ---- Completions
 
-/// The kernel has taken this batch, except for the sends that it reports.
+/// Handles the end of a visit: the kernel has taken the batch, except for sends that it reported.
 pub fn noteTaken(uring: *Uring) void {
     if (uring.follows) for (uring.outgoing.current()) |*sent| switch (sent.fate) {
         .open => noteSent(uring, sent.index, 0),
@@ -178,7 +177,7 @@ pub fn noteTaken(uring: *Uring) void {
     uring.outgoing.turn();
 }
 
-/// The kernel has not taken all of a send of this batch.
+/// Handles a send of the batch that the kernel has not taken completely.
 pub fn noteCutShort(uring: *Uring, number: u16, completion: Completion) void {
     const sent = &uring.outgoing.sends[number];
     const bytes = uring.outgoing.bytesOf(number)[@intCast(@max(completion.res, 0))..];
@@ -199,7 +198,7 @@ pub fn noteCutShort(uring: *Uring, number: u16, completion: Completion) void {
     noteSent(uring, sent.index, errno);
 }
 
-/// The kernel has taken more of a block, or all of it, or has failed.
+/// Handles a completion of a block: more of it was sent, all of it, or the send failed.
 pub fn noteBlock(uring: *Uring, id: u32, completion: Completion) void {
     const block = uring.outgoing.blocks.items[id].?;
     block.done += @intCast(@max(completion.res, 0));
@@ -216,7 +215,7 @@ pub fn noteBlock(uring: *Uring, id: u32, completion: Completion) void {
     noteSent(uring, index, if (failed) sys.number(code) else 0);
 }
 
-/// A send is over; `errno`: why, if it failed.
+/// Handles the end of a send. `errno` 0: it succeeded.
 fn noteSent(uring: *Uring, index: u32, errno: u16) void {
     const entry = &uring.entries.items[index];
     if (entry.phase.deathErrno() != null) return;
@@ -227,7 +226,7 @@ fn noteSent(uring: *Uring, index: u32, errno: u16) void {
     } else noteRoom(uring, index);
 }
 
-/// A send that was refused may be tried again.
+/// Reports room to the owner of a socket whose send was refused.
 pub fn noteRoom(uring: *Uring, index: u32) void {
     const entry = &uring.entries.items[index];
     if (!entry.flags.blocked or entry.block != null or entry.flags.awaits_room) return;
@@ -236,7 +235,7 @@ pub fn noteRoom(uring: *Uring, index: u32) void {
     uring.enqueue(index);
 }
 
-/// Cancels output of closed sockets that has had `closing_send_ms`.
+/// Cancels the output of closed sockets whose time (`closing_send_ms`) is over.
 pub fn hurryOrphans(uring: *Uring) void {
     const time = uring.now();
     for (uring.outgoing.blocks.items) |each| if (each) |block| if (block.until_ms <= time) {

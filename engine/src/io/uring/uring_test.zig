@@ -1,5 +1,5 @@
-//! Job: what the contract suite cannot see of a `Uring`: sends behind sends, ends behind sends, buffers that
-//! paused sockets hold.
+//! Job: tests of a `Uring` beyond the contract suite: sends after sends, ends after sends, buffers of paused
+//! sockets.
 const std = @import("std");
 const linux = std.os.linux;
 const io = @import("../io.zig");
@@ -17,7 +17,7 @@ test {
     _ = @import("outgoing.zig");
 }
 
-/// An io with one added socket, and the other end of it.
+/// An io with one added socket, and the peer of that socket.
 const Bench = struct {
     uring: Uring,
     socket: Socket,
@@ -45,11 +45,11 @@ const Bench = struct {
         bench.uring.deinit();
     }
 
-    /// Reads in a thread of its own until the end, and wakes the io then.
+    /// Reads in another thread until the end, and then wakes the io.
     fn readToEnd(bench: *Bench, total: *usize) void {
         var buffer: [64 * 1024]u8 = undefined;
         while (true) {
-            // Not sys.receive(), which does not wait.
+            // Unlike sys.receive(), this blocks.
             const count = linux.read(bench.peer, &buffer, buffer.len);
             if (linux.errno(count) == .INTR) continue;
             if (linux.errno(count) != .SUCCESS) return;
@@ -58,8 +58,8 @@ const Bench = struct {
         }
     }
 
-    /// The number of bytes that the peer has got at the end. Rounds may sleep without limit meanwhile, so
-    /// that a round that sleeps over work hangs the test.
+    /// Returns the number of bytes that the peer has received at the end. Rounds may sleep for a long time,
+    /// so a round that sleeps although work is left makes the test fail.
     fn bytesToEnd(bench: *Bench) !usize {
         const started = bench.uring.now();
         var total: usize = 0;
@@ -203,7 +203,7 @@ test "a socket that is reset behind a send is closed once" {
     );
     bench.uring.reset(bench.socket);
     try bench.uring.alarm(null);
-    // The number is free again: its next owner keeps it.
+    // The number is free again: closing it must not hit its next owner.
     const next_owner = try sys.socket(linux.AF.UNIX);
     defer sys.close(next_owner);
     try testing.expectEqual(@as(sys.Fd, @backingInt(bench.socket)), next_owner);
