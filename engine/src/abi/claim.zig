@@ -95,7 +95,7 @@ pub const Claim = union(enum) {
         work.invariants();
     }
 
-    /// The interpreter has not taken the request, and cannot any more: it waits again.
+    /// The interpreter has not taken the request, and cannot any more: the request waits again.
     pub fn recall(offer: *Offer) void {
         const work = forgetOffer(offer);
         work.load -= 1;

@@ -35,16 +35,16 @@ pub const Subscriber = struct {
     ticket: peregrine.Ticket,
     /// The number of the subscriber's mailbox at the delivery's node.
     mailbox: u64,
-    /// The host of the interpreter that hears of the exchange; null: the interpreter has gone, and
-    /// no other one does.
+    /// The host of the interpreter that hears of the exchange; null: the interpreter has gone, and no other
+    /// interpreter hears of it.
     host: ?*Host,
     /// The work of that interpreter; null: there is none, or the application is alone. Written by claim.zig.
     work: ?*Work,
     /// Messages to the interpreter that it has yet to confirm (`heard`). Entries wait meanwhile, so that the
     /// interpreter's output about a message goes before further entries.
     unheard: u32 = 0,
-    /// The application has sent something by itself since it subscribed, or its client has said something to
-    /// it: without an interpreter such an exchange cannot go on.
+    /// Since the subscription the application has sent output of its own, or its client has sent something:
+    /// without an interpreter such an exchange cannot go on.
     is_mixed: bool = false,
     held: Held = .no,
 };
@@ -513,7 +513,7 @@ pub const Delivery = struct {
         };
         if (subscriber.is_mixed or exchange.isEnded() or delivery.worker.stopping != .no) return false;
         // Without a topic the connection would wait for ever; a notice that the interpreter has not
-        // confirmed, as of a reset, would be lost; nobody would hear of a subscription that fails later.
+        // confirmed, as of a reset, would be lost; so would the failure of a subscription later.
         if (exchange.half_closed or subscriber.unheard > 0 or delivery.asks(exchange.ticket)) return false;
         if (delivery.node.readers.any(subscriber.mailbox) == null) return false;
         if (exchange.openWebSocket()) |websocket| {
@@ -897,7 +897,7 @@ pub const Delivery = struct {
         if (delivery.worker.counting.counters) |counters| counters.publishHeld(delivery.held);
     }
 
-    /// Ends the subscription of an exchange, of which no host hears any more.
+    /// Takes an exchange from its interpreter, and ends its subscription.
     fn letGo(delivery: *Delivery, exchange: *Exchange) void {
         switch (Claim.release(exchange)) {
             .subscribed => |subscriber| delivery.free(subscriber),

@@ -109,7 +109,7 @@ pub const EngineEnd = struct {
     hearing: union(enum) { unasked, asked, until: u64 } = .unasked,
     /// Observations that tell how long the application is at one event, see `heed`.
     attention: Attention = .{},
-    /// How often the thread has paused since it last heard a command.
+    /// The number of pauses of the thread since the last command.
     pauses: u8 = 0,
     stopping: Atomic(bool) = .init(false),
     task: Atomic(?*Task) = .init(null),

@@ -40,9 +40,9 @@ pub const Interpreter = struct {
 
     const State = enum(u8) {
         open,
-        /// All exchanges are over, of which C has yet to hear.
+        /// All exchanges are over, and C was not told of all ends yet.
         cut,
-        /// C has heard of all ends, the engine's included.
+        /// C was told of all ends, the engine's included.
         over,
     };
 

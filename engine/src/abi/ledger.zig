@@ -162,7 +162,7 @@ pub const Ledger = struct {
         assert(ledger.ended.capacity >= ledger.count);
     }
 
-    /// Drops an exchange of which C has heard nothing, and hears nothing.
+    /// Drops an exchange of which C was not told, and will not be.
     pub fn forget(ledger: *Ledger, ticket: types.Ticket) void {
         if (ledger.get(ticket)) |entry| ledger.drop(entry);
     }
@@ -365,7 +365,7 @@ pub const Ledger = struct {
         return .holds;
     }
 
-    /// The order behind the head of a response.
+    /// The state of a response after this head, or why the head is refused.
     fn orderOf(ledger: *Ledger, entry: *const Entry, start: *const peregrine.Start) errors.Any!rules.Order {
         if (entry.order != .unstarted) return error.OutOfOrder;
         if (start.status < 200 or start.status > rules.status_max) return error.InvalidStatus;

@@ -882,7 +882,7 @@ pub const Pool = struct {
         }
     }
 
-    /// A client has said something to its interpreter, which may owe an answer from now on.
+    /// A client has sent something for its interpreter, which may owe an answer from now on.
     fn askedOf(exchange: *const Exchange) void {
         switch (Claim.of(exchange)) {
             .subscribed => |subscriber| subscriber.is_mixed = true,

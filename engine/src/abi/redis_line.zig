@@ -163,7 +163,7 @@ pub const Line = struct {
             .done => |count| {
                 // A broken record has followed the bytes: the session is over.
                 if (!socket.isOpen()) return line.failGreeting(broker, redis, .closed);
-                // A server that has no room for us speaks first.
+                // Redis sends before it is asked only if it has no room for a further connection.
                 line.end = count;
             },
             .blocked => {},

@@ -207,8 +207,8 @@ pub const RingPair = struct {
         return true;
     }
 
-    /// Calls a function on the engine's thread between two rounds, behind all commands that were said before,
-    /// and waits for its result.
+    /// Calls a function on the engine's thread between two rounds, behind all commands that were given
+    /// before, and waits for its result.
     pub fn call(
         pair: *RingPair,
         comptime function: anytype,

@@ -64,7 +64,7 @@ pub const Seat = struct {
     ahead: u32 = 1,
     /// The number, in the order of arrival, of the last request that the interpreter was offered.
     last_offer: u64 = 0,
-    /// When (ms) the interpreter last took, said or read something, was woken, or got its only offer.
+    /// When (ms) the interpreter last took a request, gave a command, read, was woken, or got its only offer.
     moved_at: u64,
     /// When the interpreter was last seen to take a request.
     took_at: u64 = 0,
@@ -152,7 +152,7 @@ pub const Seat = struct {
         seat.host.link = &seat.end.link;
         try worker.io.watchForeign(socket);
         errdefer worker.io.unwatchForeign(socket);
-        // The interpreter says nothing at its end, but may close it.
+        // The interpreter sends nothing through this socket, but may close it.
         try worker.io.watchForeign(waker);
         errdefer worker.io.unwatchForeign(waker);
         try worker.io.watchBell(bell);
@@ -203,7 +203,7 @@ pub const Seat = struct {
     // ---- Load of the interpreter
 
     /// The number of exchanges that wait for the interpreter, offers included. Other exchanges wait for their
-    /// clients, as the interpreter says. One that gets requests that were handed over waits with them.
+    /// clients, as the interpreter says. An interpreter of requests that were handed over blocks meanwhile.
     pub fn busyWith(seat: *const Seat) u32 {
         assert(seat.work.load >= seat.work.offered.count);
         if (seat.takers == .handed) return seat.work.load;
@@ -302,7 +302,7 @@ pub const Seat = struct {
         return sharing.hasEnded(seat.waker);
     }
 
-    /// The interpreter has said or read something, so it is not stuck.
+    /// The interpreter has given a command or read events, so it is not stuck.
     pub fn moved(seat: *Seat) void {
         assert(seat.moved_at <= seat.worker.clock.now);
         seat.moved_at = seat.worker.clock.now;

@@ -1,5 +1,4 @@
-//! A command on its way through a ring pair: to which exchange, what else the engine has to know, and
-//! the command itself.
+//! A command on its way through a ring pair: its exchange, flags for the engine, and the command itself.
 const std = @import("std");
 const peregrine = @import("peregrine");
 pub const ring = @import("ring.zig");
@@ -9,7 +8,7 @@ const Command = peregrine.Command;
 pub const Field = peregrine.Field;
 const encoded = peregrine.encoded;
 
-/// A command that an application has said.
+/// A command of an application.
 pub const Spoken = struct {
     ticket: types.Ticket,
     command: Command,

@@ -207,7 +207,7 @@ fn infoTold(ledger: *const Ledger, ticket: types.Ticket, chain: *std.ArrayList(t
     return tls_facts.decode(facts, gpa, chain);
 }
 
-/// The configuration in the engine's terms; borrows from C and `arena`.
+/// C's configuration as one of layer `tls`; borrows from C and `arena`.
 fn configOf(
     arena: std.mem.Allocator,
     header: *const sized.Header,

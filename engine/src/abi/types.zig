@@ -325,7 +325,7 @@ pub const HeldKind = struct {
     pub const response = 1;
 };
 
-/// Longest texts of a held response.
+/// Limits of a held response: bytes of its texts, and topics.
 pub const HeldMost = struct {
     pub const content_bytes = peregrine.api_limits.held_start_bytes_max;
     pub const keepalive_bytes = peregrine.api_limits.held_keepalive_bytes_max;

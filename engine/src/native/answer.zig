@@ -1,6 +1,6 @@
 //! Responses as the client of a test sees them: parsed, the body decoded. The parser takes what this server
 //! writes, and calls everything else malformed.
-//! Does not know: the network, and what was asked.
+//! Does not know: the network, and the request.
 const std = @import("std");
 const Header = @import("response.zig").Header;
 const testing = std.testing;

@@ -22,7 +22,7 @@ pub const Detached = struct {
     pub const Answer = struct {
         status: Status = .ok,
         headers: []const Header = &.{},
-        /// Copied. Content-Length is added unless `headers` has it.
+        /// The body, which is copied. Content-Length is added unless `headers` has it.
         body: []const u8 = "",
     };
 

@@ -1,6 +1,6 @@
 //! Server-sent events (WHATWG HTML, section 9.2): a response that stays open, and events for it from any
 //! thread. The engine keeps a quiet stream alive with comments.
-//! Does not know: who is told of which event, and what clients have missed.
+//! Does not know: which clients get which events, and which events a client has missed.
 const std = @import("std");
 const protocol = @import("protocol");
 const Detached = @import("detached.zig").Detached;

@@ -32,9 +32,9 @@
 //!         that it is not complete.
 //!
 //!     pub fn handleErrorPage(self, status: Status) ?ErrorPage
-//!         The page that browsers show for a status of 400 and more which nobody explains otherwise: of
+//!         The page that browsers show for a status of 400 and more without a body of the handler's: of
 //!         `error.NotFound` without `handleError`, of `answerStatus`, of the ready-made file servers, and of
-//!         requests that the engine refuses, which no other hook hears of. Null: the status and its text.
+//!         requests that the engine refuses, for which no other hook is called. Null: status and its text.
 //!
 //!     pub fn handleStop(self) void
 //!         The server stops, and waits for the responses that are open: called once, by one of the workers.

@@ -245,7 +245,7 @@ pub fn NativeHost(comptime Owner: type, comptime Handler: type) type {
 
         fn piece(host: *Self, call: *Call, bytes: []const u8, last: bool) void {
             if (!streams_bodies) unreachable;
-            // A detached answer has no use for the body, and nobody to give it to.
+            // A detached answer needs no further body, and the handler that would get it has returned.
             if (call.custody == .detached) return;
             call.custody = .handler;
             host.returned(

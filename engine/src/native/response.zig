@@ -537,7 +537,7 @@ pub const Response = struct {
     pub fn addLength(response: *Response, has_head_method: bool) void {
         if (response.lines.found.content_length != null) return;
         switch (response.status) {
-            // A 304's Content-Length is that of the 200, which the handler has not said.
+            // A 304's Content-Length would be that of the 200, which the handler has not made.
             .no_content, .reset_content, .not_modified => return,
             else => {},
         }

@@ -1,6 +1,6 @@
 //! Answers requests with the files of a folder, or with one file. Uses requests and responses as a handler
-//! does, and speaks to the kernel about files. Does not know: sockets, connections, workers, how a
-//! response is framed.
+//! does, and calls the kernel for files. Does not know: sockets, connections, workers, how a response is
+//! framed.
 pub const DirServer = @import("static/dir_server.zig").DirServer;
 pub const DirServerConfig = @import("static/dir_server.zig").Config;
 pub const FileServer = @import("static/file_server.zig").FileServer;

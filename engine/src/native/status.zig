@@ -47,7 +47,7 @@ pub const Status = enum(u16) {
     unsupported_media_type = 415,
     range_not_satisfiable = 416,
     expectation_failed = 417,
-    /// Registered as unused; RFC 2324 says why.
+    /// Registered as unused: a joke of RFC 2324.
     teapot = 418,
     misdirected_request = 421,
     unprocessable_content = 422,

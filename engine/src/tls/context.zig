@@ -124,8 +124,8 @@ pub const Context = struct {
         try context.load(watch.retained.look().number(), diagnostic);
     }
 
-    /// Takes certificates over, each in place of one that came under the same name before. As `reload`
-    /// otherwise; only where there is a `validation_dir`.
+    /// Takes certificates over, each in place of one that came under the same name before. Otherwise like
+    /// `reload`; only where there is a `validation_dir`.
     pub fn give(
         context: *Context,
         given: []const tls.Given,

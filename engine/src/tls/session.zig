@@ -20,11 +20,11 @@ pub const Session = struct {
     protocols: []const tls.Protocol,
 
     const State = union(enum) {
-        /// A server's session without a byte: the peer may not even speak TLS.
+        /// A server's session that has received nothing: the peer may not even speak TLS.
         greeting,
         handshaking,
         open,
-        /// The peer said close_notify.
+        /// The peer sent close_notify.
         closed,
         failed: Failure,
     };

@@ -249,7 +249,7 @@ pub const Event = union(enum) {
     plaintext: usize,
     /// The session has used up its input, and needs more.
     want_more,
-    /// The peer said close_notify: nothing comes in any more. Writing stays possible.
+    /// The peer sent close_notify: nothing comes in any more. Writing stays possible.
     closed,
     /// The very first byte is not TLS but a capital letter, as in "GET /": nothing is consumed, nothing was
     /// written. Only from a server's session.
@@ -260,7 +260,7 @@ pub const Event = union(enum) {
 
 /// The state of a session at the end of its transport.
 pub const Ending = enum {
-    /// The peer said close_notify first.
+    /// The peer sent close_notify first.
     clean,
     /// The peer vanished: what came so far may be cut short by an attacker (RFC 8446 §6.1).
     truncated,

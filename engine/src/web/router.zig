@@ -258,7 +258,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
             try limitIdle(found, response);
             try run(app, &context, found);
             const route = found.route orelse return;
-            // Without a body the last piece comes at once.
+            // A request without a body gets its last piece, an empty one, at once.
             if (route.piece) |piece| if (context.reached) try piece(app, &context, "", true);
         }
 
@@ -311,7 +311,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
                     return body.end();
                 }
                 const after = if (gzip) |stream| stream.written() else body.written();
-                // The producer would be called for ever.
+                // A producer that writes nothing would be called for ever.
                 if (after == before) return error.ProducerWroteNothing;
             }
         }
@@ -508,7 +508,7 @@ pub fn Router(comptime App: type, comptime options: Options(App), comptime route
                     " are the same: \"" ++ pattern.written(a.segments) ++ "\" and \"" ++
                     pattern.written(b.segments) ++ "\"");
             }
-            // HEAD's own action goes before GET's, and any method's behind all.
+            // The action of HEAD goes before that of GET, and the action of any method behind all.
             return rank(a.method) < rank(b.method);
         }
 

@@ -125,7 +125,7 @@ pub const Mime = enum {
         return find(std.fs.path.extension(path)) orelse .application_octet_stream;
     }
 
-    /// Whether a file's extension says of what type it is.
+    /// Whether the type of a file is known by its extension.
     pub fn isKnown(path: []const u8) bool {
         return find(std.fs.path.extension(path)) != null;
     }
