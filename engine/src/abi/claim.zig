@@ -17,7 +17,7 @@ pub const Claim = union(enum) {
     waiting: *Offer,
     /// The request was offered to the interpreter of `Offer.work`, which has not been seen to take it.
     offered: *Offer,
-    /// An interpreter works on the request, has said nothing about it, and may hand it over.
+    /// An interpreter works on the request, has given no command for it, and may hand it over.
     kept: *Offer,
     /// An interpreter works on the request.
     taken: *Work,
@@ -116,7 +116,7 @@ pub const Claim = union(enum) {
         exchange.word = wordOf(.kept, offer);
     }
 
-    /// The interpreter has said something about the request, which is its own from now on. The offer is free.
+    /// The interpreter has given a command for the request, which is its own from now on. The offer is free.
     pub fn settle(exchange: *Exchange, offer: *Offer) void {
         assert(exchange.word == wordOf(.kept, offer));
         exchange.word = wordOf(.taken, offer.work.?);

@@ -344,8 +344,8 @@ pub const Pool = struct {
         return if (at == pool.group_count) &pool.handed.queue else &pool.groups[at].queue;
     }
 
-    /// Whether an interpreter has time already. If not, the engine is woken when it reads on, when its
-    /// exchanges are parked, or when it leaves its own loop: an interpreter says nothing of having time.
+    /// Whether an interpreter has time already. If not, the engine is woken when the interpreter reads on,
+    /// parks its exchanges, or leaves its own loop, because an interpreter does not report that it has time.
     fn hasTimeSoon(pool: *const Pool, seat: *Seat) bool {
         if (seat.end.events.awaitRelease(seat.released) catch false) return true;
         if (seat.state != .open or !seat.is_full and !seat.isInLoop()) return false;
@@ -557,7 +557,7 @@ pub const Pool = struct {
         return wishes & Wish.cut == 0 and delivery.keep(exchange);
     }
 
-    /// Ends the claim of an exchange, of which no interpreter hears any more.
+    /// Ends the claim of an exchange: no interpreter gets events of it any more.
     fn release(pool: *Pool, exchange: *Exchange) void {
         const seat = Seat.of(exchange);
         defer if (seat) |its| its.noteReleased();

@@ -375,8 +375,8 @@ pub const Seat = struct {
         return limits.unread_events_max + limits.unread_events_per_exchange * exchanges;
     }
 
-    /// The interpreter hands a request over, or gives it back. False: the request is not its own, or it has
-    /// said something about it before.
+    /// The interpreter hands a request over, or gives it back. False: the request is not its own, or the
+    /// interpreter has given a command for it before.
     fn handOver(peer: *Peer, exchange: *Exchange) bool {
         const seat = ofPeer(peer);
         const claim = Claim.of(exchange);

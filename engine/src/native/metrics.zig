@@ -17,7 +17,7 @@ pub fn add(totals: *Totals, counters: *const Counters) void {
 /// The words of one name, and their values.
 pub const Family = struct { words: []const @TypeOf(table[0]), values: []const u64 };
 
-/// All words, one name after the other.
+/// Walks the words of the counters, one name after the other.
 pub const Families = struct {
     totals: *const Totals,
     at: usize = 0,

@@ -148,12 +148,12 @@ pub const Request = struct {
         return null;
     }
 
-    /// All headers in the order of the request.
+    /// The header fields, in the order in which they came.
     pub fn headers(request: *const Request) Headers {
         return .{ .head = request.head };
     }
 
-    /// All header fields, in the order in which they came.
+    /// Walks the header fields.
     pub const Headers = struct {
         head: *const Head,
         at: usize = 0,

@@ -110,7 +110,7 @@ pub const Chain = struct {
         while (c.PEM_read_bio_X509(file, null, Password.answer, &password)) |certificate| {
             try chain.push(certificate);
         }
-        // The end of the file shows as "no start line".
+        // OpenSSL reports the end of the file as "no start line".
         const ended = c.ERR_GET_REASON(c.ERR_peek_last_error()) == c.PEM_R_NO_START_LINE;
         if (!ended) {
             diagnostic.set("{s} is damaged: {s} ({s})", .{ role, name, reason() });

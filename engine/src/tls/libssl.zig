@@ -461,7 +461,7 @@ pub extern fn SSL_SESSION_is_resumable(session: *const SSL_SESSION) c_int;
 
 pub extern fn SSL_ctrl(ssl: *SSL, command: c_int, number: c_long, pointer: ?*anyopaque) c_long;
 
-/// A macro in the C headers.
+/// In the C headers this function is a macro.
 pub fn SSL_set_tlsext_host_name(ssl: *SSL, name: [*:0]const u8) c_long {
     return SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, @constCast(name));
 }

@@ -91,7 +91,7 @@ pub fn lookOf(config: *const tls.ClientConfig) u64 {
     return state.number();
 }
 
-/// A hash over the system's facts about some files.
+/// A digest of the status of some files.
 pub const Look = struct {
     hash: std.hash.Wyhash,
     /// When the newest of the files changed, in seconds since 1970.

@@ -85,11 +85,11 @@ pub const Session = struct {
         return .{ .ssl = ssl, .generation = generation, .state = state, .protocols = protocols };
     }
 
-    /// Frees the session. Says nothing to the peer: see `shutdown`.
+    /// Frees the session. Sends nothing to the peer: see `shutdown`.
     pub fn deinit(session: *Session) void {
         session.invariants();
-        // Otherwise OpenSSL takes the context's lock to forget a session that was never cached, and a
-        // client's ticket becomes invalid with its first connection that ends without close_notify. TLS 1.1
+        // Without these marks OpenSSL takes the context's lock to forget a session that was never cached, and
+        // a client's ticket becomes invalid with its first connection that ends without close_notify. TLS 1.1
         // dropped that rule (RFC 4346 §7.2.1).
         if (session.isHandshakeDone()) {
             c.SSL_set_shutdown(session.ssl, c.SSL_SENT_SHUTDOWN | c.SSL_RECEIVED_SHUTDOWN);

@@ -151,11 +151,11 @@ pub const ClientConfig = struct {
     min_version: Version = .tls1_2,
     /// The newest version that is offered.
     max_version: Version = .tls1_3,
-    /// As in `ServerConfig`.
+    /// Cipher suites up to TLS 1.2, as in `ServerConfig`.
     cipher_list: [:0]const u8 = default_cipher_list,
-    /// As in `ServerConfig`.
+    /// Cipher suites of TLS 1.3, as in `ServerConfig`.
     cipher_suites: [:0]const u8 = default_cipher_suites,
-    /// As in `ServerConfig`.
+    /// Groups of the key exchange, as in `ServerConfig`.
     groups: ?[:0]const u8 = null,
     /// Protocols to offer, in this order; empty: the extension is not sent.
     alpn: []const []const u8 = &.{},

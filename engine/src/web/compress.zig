@@ -14,8 +14,8 @@ pub const Compress = struct {
     /// Longer bodies, in bytes, stay as they are: all else that the worker does would wait for them. No bound
     /// on bodies that are produced.
     bytes_max: usize = 1024 * 1024,
-    /// Also the responses to requests with Cookie or Authorization, and responses with Set-Cookie. The length
-    /// of such a response may tell an attacker about secrets in it (BREACH).
+    /// Whether responses to requests with Cookie or Authorization, and responses with Set-Cookie, are
+    /// compressed, too. The length of such a response may tell an attacker about secrets in it (BREACH).
     authenticated: bool = false,
 };
 

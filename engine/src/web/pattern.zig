@@ -8,7 +8,7 @@ pub const Segment = union(enum) {
     literal: []const u8,
     /// A segment of any text, which must not be empty: ":name".
     param: []const u8,
-    /// All that is left, also nothing: "*name", at the end.
+    /// The rest of the path, which may be empty: "*name", at the end.
     rest: []const u8,
 };
 

@@ -147,8 +147,9 @@ pub fn Route(comptime App: type) type {
         ///     fn (app: *App, context: *web.Context, body: *std.Io.Writer) !web.Progress
         ///
         /// writes a few KiB at a time, until it returns `.done`. While the client is slow it is not called.
-        /// Both get the same context, and `context.user` is theirs. Not called for HEAD, nor where the action
-        /// has sent the response. A body that fits in `Limits.piece_bytes` gets a Content-Length.
+        /// Action and producer get the same context, with `context.user` for their state. The producer is not
+        /// called for HEAD, nor after an action that sends the response. A body of `Limits.piece_bytes` at
+        /// most gets a Content-Length.
         pub fn produce(
             comptime method: []const u8,
             comptime path: []const u8,

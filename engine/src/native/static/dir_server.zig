@@ -226,14 +226,14 @@ pub const DirServer = struct {
     /// A file's name, and the file that was found under it.
     const File = struct { name: Name, identity: files.Identity };
 
-    /// The file that a request means.
+    /// The file that answers a request.
     const Found = struct {
         file: File,
         /// The file is a folder's index, and the request names the folder without the slash at its end.
         lacks_slash: bool = false,
     };
 
-    /// The regular file that a request means.
+    /// The regular file that answers a request.
     fn find(
         self: *DirServer,
         request: *const native.Request,

@@ -26,7 +26,7 @@ pub const OpenError = error{
 pub const Identity = struct {
     device: u64,
     inode: u64,
-    /// Bytes.
+    /// The size in bytes.
     size: u64,
     /// Nanoseconds since 1970; negative before.
     modified_ns: i128,
@@ -41,7 +41,7 @@ pub const Identity = struct {
     }
 };
 
-/// The kind of thing that a name stands for.
+/// The kind and the state of a file or folder.
 pub const Status = struct {
     kind: enum { regular, folder, other },
     identity: Identity,

@@ -25,7 +25,6 @@ pub const Parts = struct {
     list: [parts_max]Part = undefined,
     len: usize = 0,
 
-    /// The parts.
     pub fn slice(parts: *const Parts) []const Part {
         return parts.list[0..parts.len];
     }
