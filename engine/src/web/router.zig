@@ -146,10 +146,9 @@ pub fn Route(comptime App: type) type {
         ///
         ///     fn (app: *App, context: *web.Context, body: *std.Io.Writer) !web.Progress
         ///
-        /// writes a few KiB at a time, until it returns `.done`. While the client is slow it is not called.
-        /// Action and producer get the same context, with `context.user` for their state. The producer is not
-        /// called for HEAD, nor after an action that sends the response. A body of `Limits.piece_bytes` at
-        /// most gets a Content-Length.
+        /// writes a few KiB at a time, until it returns `.done`, and gets the action's context. It is not
+        /// called while the client is slow, for HEAD, nor after an action that has sent the response. A body
+        /// of `Limits.piece_bytes` at most gets a Content-Length.
         pub fn produce(
             comptime method: []const u8,
             comptime path: []const u8,
