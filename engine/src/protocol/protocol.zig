@@ -22,7 +22,7 @@ pub const http = struct {
 };
 pub const Refusal = event.Refusal;
 pub const early = @import("early.zig");
-/// The operations that every protocol of a connection has, and the choice of one.
+/// The operations that are common to all protocols of a connection, and the choice of a protocol.
 pub const session = @import("session.zig");
 pub const Session = session.Session;
 pub const Single = session.Single;
@@ -30,13 +30,13 @@ pub const Multiplexed = session.Multiplexed;
 pub const Head = session.Head;
 pub const Limits = session.Limits;
 pub const Stream = session.Stream;
-/// For tests and measurements of its own: what serves uses `Session`.
+/// Only for tests and benchmarks of HTTP/1: the server uses `Session`.
 pub const http1 = @import("http1/session.zig");
 pub const http2 = @import("http2/http2.zig");
 /// The line before a chunk, for content that is framed once for many responses.
 pub const chunkPrefix = encode.chunkPrefix;
 pub const chunk_prefix_bytes_max = encode.chunk_prefix_bytes_max;
-/// Statements of proxies: the header before a connection, and fields of requests.
+/// Facts from proxies: the header before a connection, and fields of requests.
 pub const proxy = @import("proxy/proxy.zig");
 pub const websocket = @import("websocket/session.zig");
 

@@ -1,12 +1,12 @@
-//! A conversation's protocol, whichever it is: bytes in, events out; responses in, bytes out. The layers
-//! above name no protocol version.
+//! The protocol of a connection, independent of its version: bytes in, events out; responses in, bytes out.
+//! No layer above names a version.
 //!
-//! A connection has a session with one exchange at a time (`Single`), or one with many (`Multiplexed`), which
-//! numbers its exchanges by streams. An exchange sees a `Session`: that of its connection, or of its stream.
-//! An application's output is planned first: that may fail, and changes nothing. A plan whose bytes are
-//! queued is applied, which cannot fail. The start of a response is made at once, because a head of HTTP/2
-//! cannot be taken back. See http1/session.zig for each function. The continuation of a request differs in
-//! kind, and has no common form.
+//! A connection has a session with one exchange at a time (`Single`) or with many (`Multiplexed`), which
+//! numbers its exchanges as streams. An exchange uses a `Session`, which stands for that of its connection or
+//! of its stream. Output of an application is planned first, which may fail and changes nothing. When the
+//! bytes of the plan are queued it is applied, which cannot fail. The start of a response is one step,
+//! because a head of HTTP/2 cannot be withdrawn. See http1/session.zig for each function. The continuation of
+//! a request (100) differs too much to have a common function.
 const http1 = @import("http1/session.zig");
 const http2 = @import("http2/session.zig");
 const frame = @import("http2/frame.zig");
@@ -26,28 +26,28 @@ pub const Stream = event.Stream;
 pub const StartError = http1.StartError;
 pub const BodyError = http1.BodyError;
 pub const EndError = http1.EndError;
-/// Upper bound of what `Single.planStart` writes for these fields, in bytes.
+/// The maximum number of bytes that `Single.planStart` writes for these fields.
 pub const startSize = http1.startSize;
 pub const body_prefix_bytes_max = http1.body_prefix_bytes_max;
 pub const body_suffix_bytes_max = http1.body_suffix_bytes_max;
 
-/// The session of a connection that carries one exchange at a time.
+/// The session of a connection with one exchange at a time.
 pub const Single = http1.Session;
 
-/// The session of a connection that carries many exchanges at a time. Its events name their streams; content
-/// waits in queues of the streams' owners, and is framed when it leaves.
+/// The session of a connection with many exchanges at a time. Its events name their streams; content waits in
+/// queues of the streams' owners, and is framed when it is sent.
 pub const Multiplexed = struct {
     pub const Session = http2.Session;
     /// Limits on a peer.
     pub const Config = http2.Config;
-    /// Memory of one open stream.
+    /// The memory of one open stream.
     pub const Place = http2.Stream;
-    /// Memory for fields that responses repeat.
+    /// The memory for fields that responses repeat.
     pub const SentFields = http2.SentFields;
     pub const Event = http2.Event;
     pub const Debt = http2.Debt;
     pub const Emission = http2.Emission;
-    /// Why a stream or a connection ends, for its peer.
+    /// The reason why a stream or a connection ends, for its peer.
     pub const Code = frame.Code;
     pub const Tally = http2.Tally;
     pub const family: Family = .@"HTTP/2";
@@ -56,42 +56,41 @@ pub const Multiplexed = struct {
     pub const table_units_max = http2.table_units_max;
     pub const emission_bytes_max = http2.emission_bytes_max;
     pub const continue_bytes_max = http2.continue_bytes_max;
-    /// The most content of one emission, in bytes.
+    /// The maximum content of one emission, in bytes.
     pub const content_bytes_max = frame.payload_bytes_max;
 
-    /// Whether bytes, of which there is at least one, are the beginning of such a connection, or begin with
-    /// it.
+    /// Whether bytes (at least one) are the start of such a connection's preface, or begin with the preface.
     pub fn begins(bytes: []const u8) bool {
         const len = @min(bytes.len, frame.preface.len);
         return @import("std").mem.eql(u8, bytes[0..len], frame.preface[0..len]);
     }
 };
 
-/// Upper bound of what `planEnd` writes for these trailers, in bytes.
+/// The maximum number of bytes that `planEnd` writes for these trailers.
 pub fn endSize(trailers: []const Field) usize {
     return @max(http1.endSize(trailers), http2.endSize(trailers));
 }
 
-/// Protocols that peers speak, for counters.
+/// Protocols of peers, for counters.
 pub const Family = enum { @"HTTP/1", @"HTTP/2" };
 
-/// The state of one conversation's protocol: of a connection with one exchange at a time, or of one stream of
-/// a connection with many. Has pointers to the sessions of the connections, which outlive it; no deinit.
+/// The protocol's state for one exchange: of a connection with one exchange at a time, or of one stream of a
+/// connection with many. Has pointers to the sessions of connections, which must outlive it; no deinit.
 pub const Session = union(enum) {
     single: *Single,
     stream: View,
 
-    /// A session for a connection with one exchange at a time.
+    /// Makes the session of a connection with one exchange at a time.
     pub fn of(single: *Single) Session {
         return .{ .single = single };
     }
 
-    /// For a stream that was opened on a connection of many.
+    /// Makes the session of an open stream.
     pub fn ofStream(session: *Multiplexed.Session, stream: Stream) Session {
         return .{ .stream = .{ .session = session, .stream = stream } };
     }
 
-    /// The protocol that is spoken.
+    /// The protocol of the peer.
     pub fn family(session: *const Session) Family {
         return switch (session.*) {
             .single => .@"HTTP/1",
@@ -99,7 +98,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Whether the request asks for no content: HEAD.
+    /// Whether the response has no content because the method is HEAD.
     pub fn asksForHead(session: *const Session) bool {
         return switch (session.*) {
             .single => |single| single.asksForHead(),
@@ -115,12 +114,11 @@ pub const Session = union(enum) {
         };
     }
 
-    /// The number of bytes that come next and are the request's content and nothing else, where that is
-    /// known.
+    /// The number of bytes that come next and belong to the request's content; null: unknown.
     pub fn contentLeft(session: *const Session) ?u64 {
         return switch (session.*) {
             .single => |single| single.contentLeft(),
-            .stream => null, // frames of other streams come between
+            .stream => null, // frames of other streams may come between
         };
     }
 
@@ -132,7 +130,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Whether the response's head waits for the first of its content.
+    /// Whether the response's head is held until its first content.
     pub fn headIsOpen(session: *const Session) bool {
         return switch (session.*) {
             .single => |single| single.headIsOpen(),
@@ -140,7 +138,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Whether content of the response is sent: not to HEAD, nor with 204 and 304.
+    /// Whether the response's content is sent: not to HEAD, nor with 204 and 304.
     pub fn sendsContent(session: *const Session) bool {
         return switch (session.*) {
             .single => |single| single.sendsContent(),
@@ -148,7 +146,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Whether trailers that are given to `planEnd` are not refused.
+    /// Whether `planEnd` accepts trailers.
     pub fn takesTrailers(session: *const Session) bool {
         return switch (session.*) {
             .single => |single| single.takesTrailers(),
@@ -156,7 +154,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Whether the client waits for the rest of a response, or for its end.
+    /// Whether a part of the response was sent, and the client waits for the rest or for the end.
     pub fn responseOpen(session: *const Session) bool {
         return switch (session.*) {
             .single => |single| single.responseOpen(),
@@ -164,10 +162,10 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Writes a response's head and its content, as far as that leaves with the head, and keeps what the
-    /// session has become. `out` holds at least startSize(fields, lines.text.len) + content.len bytes. After
-    /// an error nothing has changed but `badField`. HTTP/2 has a connection for many responses, so `close`,
-    /// `hold` and `says_keep_alive` mean nothing to it.
+    /// Writes a response's head and the content that is sent with it, and applies that to the session. `out`
+    /// has at least startSize(fields, lines.text.len) + content.len bytes. After an error nothing has changed
+    /// except `badField`. `close`, `hold` and `says_keep_alive` are ignored in HTTP/2, where a connection
+    /// carries many responses.
     pub inline fn start(session: *const Session, response: Response, out: []u8) StartError!Started {
         switch (session.*) {
             .single => |single| {
@@ -184,7 +182,7 @@ pub const Session = union(enum) {
         }
     }
 
-    /// Says how to send a piece of content.
+    /// Plans to send a piece of content.
     pub inline fn planBody(session: *const Session, piece: Piece, out: []u8) BodyError!Plan {
         return switch (session.*) {
             .single => |single| single.planBody(piece, out),
@@ -192,7 +190,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Writes the end of a response and its trailers.
+    /// Plans the end of a response, and writes it with its trailers.
     pub fn planEnd(session: *const Session, trailers: []const Field, out: []u8) EndError!Plan {
         return switch (session.*) {
             .single => |single| single.planEnd(trailers, out),
@@ -200,7 +198,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Keeps what a plan has made of the session.
+    /// Applies a plan to the session, after its bytes were queued.
     pub inline fn apply(session: *const Session, plan: Plan) void {
         switch (session.*) {
             .single => |single| single.apply(plan),
@@ -221,8 +219,8 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Writes the answer to a WebSocket handshake: from now on both directions are plain bytes. HTTP/1 has no
-    /// use for the date.
+    /// Writes the response that accepts a WebSocket handshake: from then on both directions are plain bytes.
+    /// HTTP/1 ignores the date.
     pub fn switchProtocols(
         session: *const Session,
         fields: []const Field,
@@ -235,16 +233,16 @@ pub const Session = union(enum) {
         };
     }
 
-    /// The status that accepts a WebSocket handshake.
+    /// The status of the response that accepts a WebSocket handshake.
     pub fn switchStatus(session: *const Session) u16 {
         return switch (session.*) {
             .single => 101,
-            .stream => 200, // to an extended CONNECT, RFC 8441
+            .stream => 200, // response to an extended CONNECT, RFC 8441
         };
     }
 
-    /// Upper bound of what `start` (without content), `informational` and `switchProtocols` write for these
-    /// fields, and for this many bytes of lines, in bytes.
+    /// The maximum number of bytes that `start` (without content), `informational` and `switchProtocols`
+    /// write for these fields and for lines of `lines_bytes` bytes.
     pub fn startSize(session: *const Session, fields: []const Field, lines_bytes: usize) usize {
         return switch (session.*) {
             .single => http1.startSize(fields) + lines_bytes,
@@ -252,7 +250,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// No request after the present ones is answered on this connection; responses that start later say so.
+    /// Makes the current requests the connection's last; responses that start later say so.
     pub fn closeAfterResponse(session: *const Session) void {
         switch (session.*) {
             .single => |single| single.closeAfterResponse(),
@@ -260,8 +258,8 @@ pub const Session = union(enum) {
         }
     }
 
-    /// A WebSocket handshake is about to be refused. In HTTP/1 the client may have sent frames behind it, so
-    /// that no request can follow.
+    /// Prepares the refusal of a WebSocket handshake. In HTTP/1 the client may have sent frames after it, so
+    /// no further request can be read.
     pub fn endAfterRefusal(session: *const Session) void {
         switch (session.*) {
             .single => |single| single.closeAfterResponse(),
@@ -269,7 +267,7 @@ pub const Session = union(enum) {
         }
     }
 
-    /// Whether the connection may outlive the present responses, as far as is known.
+    /// Whether the connection may outlive the current responses, as far as is known.
     pub fn persists(session: *const Session) bool {
         return switch (session.*) {
             .single => |single| single.persist,
@@ -277,8 +275,8 @@ pub const Session = union(enum) {
         };
     }
 
-    /// The response has ended: what becomes of the conversation. `keep_alive`: the next exchange may begin. A
-    /// stream has one exchange.
+    /// Ends an exchange whose response has ended, and tells what follows. `keep_alive`: the next exchange may
+    /// begin. A stream has only one exchange.
     pub fn conclude(session: *const Session) Disposition {
         switch (session.*) {
             .single => |single| {
@@ -290,8 +288,8 @@ pub const Session = union(enum) {
         }
     }
 
-    /// The index of the field that the last InvalidFieldName, InvalidFieldValue or
-    /// InvalidContentLength was about.
+    /// The index of the field that caused the last InvalidFieldName, InvalidFieldValue or
+    /// InvalidContentLength.
     pub fn badField(session: *const Session) u16 {
         return switch (session.*) {
             .single => |single| single.bad_field,
@@ -299,7 +297,7 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Keeps the index of a field that was refused.
+    /// Sets `badField`.
     pub fn noteBadField(session: *const Session, index: usize) void {
         switch (session.*) {
             .single => |single| single.noteBadField(index),
@@ -307,8 +305,7 @@ pub const Session = union(enum) {
         }
     }
 
-    /// Whether the application has sent a field of this response that is the server's to send, and was left
-    /// out.
+    /// Whether a field of this response was left out because only the server may send it.
     pub fn droppedField(session: *const Session) bool {
         return switch (session.*) {
             .single => |single| single.dropped_hop_field,
@@ -316,11 +313,11 @@ pub const Session = union(enum) {
         };
     }
 
-    /// Asserts what always holds between calls.
+    /// Asserts the invariants of the session.
     pub fn invariants(session: *const Session) void {
         switch (session.*) {
             .single => |single| single.invariants(),
-            .stream => {}, // the transport looks after the session
+            .stream => {}, // the transport checks the session of the connection
         }
     }
 };

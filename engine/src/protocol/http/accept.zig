@@ -1,13 +1,12 @@
-//! Whether a client asks for an event stream (RFC 9110 section 12.5.1; HTML, Server-sent events).
-//! Does not know: content negotiation. A yes or no to one media type is all that a server needs before
-//! an application runs.
+//! Tells if a client asks for an event stream (RFC 9110 section 12.5.1; HTML, Server-sent events). Does not
+//! know: content negotiation. A server needs no more than this before an application runs.
 const std = @import("std");
 const header = @import("header.zig");
 const syntax = @import("syntax.zig");
 const FieldSpan = header.FieldSpan;
 
-/// Whether some Accept field lists text/event-stream itself, with a weight above zero. A wildcard says
-/// nothing: browsers send one with every page that they load.
+/// Whether an Accept field lists text/event-stream itself, with a weight above zero. Wildcards do not count:
+/// browsers send them with every request.
 pub fn wantsEventStream(fields: []const FieldSpan, text: []const u8) bool {
     for (fields) |field| {
         if (field.id == .accept and listsEventStream(field.value(text))) return true;
@@ -16,7 +15,7 @@ pub fn wantsEventStream(fields: []const FieldSpan, text: []const u8) bool {
 }
 
 fn listsEventStream(value: []const u8) bool {
-    // Most fields have no such byte, and are done with here.
+    // Most fields have no hyphen, so this ends the search for them.
     if (std.mem.findScalar(u8, value, '-') == null) return false;
     var ranges: syntax.List = .init(value);
     while (ranges.next()) |range| {
@@ -26,7 +25,7 @@ fn listsEventStream(value: []const u8) bool {
     return false;
 }
 
-/// Whether the parameters behind a media range leave it a weight above zero, as they do unless one is `q=0`.
+/// Whether the weight among a media range's parameters is above zero; it is 1 without one.
 fn hasWeight(parameters: []const u8) bool {
     var rest = parameters;
     while (rest.len != 0) {
@@ -52,7 +51,7 @@ fn parameterEnd(text: []const u8) usize {
     return text.len;
 }
 
-/// A weight of zero: "0", with up to three zeros behind a dot. What is no weight at all is not a refusal.
+/// Whether a weight is zero: "0", or "0." and up to three zeros. A malformed weight is not zero.
 fn isZero(weight: []const u8) bool {
     if (weight.len == 0 or weight[0] != '0') return false;
     if (weight.len == 1) return true;

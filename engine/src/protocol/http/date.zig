@@ -1,21 +1,22 @@
-//! HTTP dates (RFC 9110 section 5.6.7): IMF-fixdate out; IMF-fixdate, RFC 850 and asctime in.
-//! Does not know: what time it is. Times are arguments, in seconds since 1970-01-01T00:00:00Z.
+//! HTTP dates (RFC 9110 section 5.6.7): writes IMF-fixdate; reads IMF-fixdate, RFC 850 and asctime. Does not
+//! know: the current time. Times are arguments, in seconds since 1970-01-01T00:00:00Z.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Length of an IMF-fixdate, in bytes.
+/// The length of an IMF-fixdate, in bytes.
 pub const bytes_len = 29;
 
-/// The last second of the year 9999: later times cannot be written as an IMF-fixdate.
+/// The last second of the year 9999: later times have no IMF-fixdate.
 pub const epoch_seconds_max: u64 = 253_402_300_799;
 
-/// Writes `epoch_seconds` as an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`. Asserts epoch_seconds_max.
+/// Writes `epoch_seconds` as an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`. Asserts that it is at most
+/// epoch_seconds_max.
 pub fn format(epoch_seconds: u64, out: *[bytes_len]u8) void {
     assert(epoch_seconds <= epoch_seconds_max);
     const days = epoch_seconds / day_seconds;
     const second_of_day = epoch_seconds % day_seconds;
     const date = civil(days);
-    // 1970-01-01 was a Thursday, the fourth of the names.
+    // 1970-01-01 was a Thursday, which has index 4.
     @memcpy(out[0..3], day_names[(days + 4) % 7][0..3]);
     @memcpy(out[3..5], ", ");
     twoDigits(out[5..7], date.day);
@@ -33,10 +34,9 @@ pub fn format(epoch_seconds: u64, out: *[bytes_len]u8) void {
     @memcpy(out[25..29], " GMT");
 }
 
-/// Reads a date in any of the three forms. Null: not a date, or one before 1970.
-/// `now` (epoch seconds) resolves the two-digit year of RFC 850: more than 50 years ahead
-/// means the past century.
-/// The name of the day has to be a name, but is not held against the date.
+/// Reads a date in any of the three forms. Null: not a date, or a date before 1970. `now` (epoch seconds)
+/// determines the century of RFC 850's two-digit year: a year more than 50 years ahead is in the past
+/// century. The name of the day need not match the date.
 pub fn parse(text: []const u8, now: u64) ?u64 {
     var reader: Reader = .{ .rest = text };
     const comma = std.mem.indexOfScalar(u8, text, ',') orelse return reader.asctime();
@@ -52,15 +52,15 @@ pub const month_names = [12]*const [3]u8{
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 };
 
-/// A day of the calendar; month and day count from 1.
+/// A date of the calendar; month and day count from 1.
 pub const Civil = struct { year: u64, month: u64, day: u64 };
 
 // Both conversions count years from March, so that the leap day is the last day of a year, and months have
-// the lengths 31,30,31,30,31 over and over: (153 * m + 2) / 5 days lie before month m.
+// the lengths 31, 30, 31, 30, 31 again and again: there are (153 * m + 2) / 5 days before month m.
 const days_per_era = 146_097; // 400 years
 const days_to_1970 = 719_468; // from 0000-03-01
 
-/// The day that is `days` after 1970-01-01.
+/// Returns the date that is `days` days after 1970-01-01.
 pub fn civil(days: u64) Civil {
     const shifted = days + days_to_1970;
     const era = shifted / days_per_era;
@@ -76,7 +76,7 @@ pub fn civil(days: u64) Civil {
     };
 }
 
-/// Days since 1970-01-01; the date is not before it.
+/// Returns the number of days since 1970-01-01, before which the date must not be.
 fn daysOf(date: Civil) u64 {
     const year = date.year - @intFromBool(date.month <= 2);
     const march_month = if (date.month > 2) date.month - 3 else date.month + 9;

@@ -1,21 +1,21 @@
-//! Messages of an event stream on the wire (WHATWG HTML, section 9.2).
-//! Does not know: responses, and when a message is sent.
+//! Messages of an event stream in wire form (WHATWG HTML, section 9.2). Does not know: responses, and when a
+//! message is sent.
 const std = @import("std");
 const testing = std.testing;
 
 /// A message of an event stream.
 pub const Event = struct {
-    /// Any lines; a client gets them joined by line feeds.
+    /// Any lines; the client joins them by line feeds.
     data: []const u8,
-    /// The event's type, for which the client listens; null: "message".
+    /// The event's type, by which the client selects listeners; null: "message".
     name: ?[]const u8 = null,
-    /// A client that comes back sends this as Last-Event-ID.
+    /// A reconnecting client sends this as Last-Event-ID.
     id: ?[]const u8 = null,
-    /// Milliseconds that clients wait from now on before they connect again.
+    /// The time that clients wait before they reconnect, from now on, in milliseconds.
     retry_ms: ?u32 = null,
 
-    /// How many bytes `write` writes; `error.InvalidEvent` if a name or an id has a line break, or an id a
-    /// NUL byte, with which clients ignore it.
+    /// Returns the number of bytes that `write` writes; `error.InvalidEvent` if a name or an id has a line
+    /// break, or an id has a NUL byte, because clients would ignore it.
     pub fn size(event: *const Event) error{InvalidEvent}!usize {
         if (event.name) |name| if (std.mem.findAny(u8, name, "\r\n") != null) return error.InvalidEvent;
         if (event.id) |id| if (std.mem.findAny(u8, id, "\r\n\x00") != null) return error.InvalidEvent;
@@ -24,7 +24,7 @@ pub const Event = struct {
         return @intCast(counter.fullCount());
     }
 
-    /// The event as it goes over the wire.
+    /// Writes the event in wire form.
     pub fn write(event: *const Event, writer: *std.Io.Writer) std.Io.Writer.Error!void {
         if (event.retry_ms) |ms| try writer.print("retry: {d}\n", .{ms});
         if (event.id) |id| try writer.print("id: {s}\n", .{id});

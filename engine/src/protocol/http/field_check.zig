@@ -1,16 +1,16 @@
-//! Checks the fields that an application wants to send, for callers that answer before the fields are written
-//! (http1/response_fields.zig checks as it writes). RFC 9110 sections 5.1, 5.5 and 8.6. Does not know: which
-//! of the fields go out.
+//! Checks an application's fields, for callers that must respond before the fields are written
+//! (http1/response_fields.zig checks while it writes). RFC 9110 sections 5.1, 5.5 and 8.6. Does not know:
+//! which of the fields are sent.
 const std = @import("std");
 const header = @import("header.zig");
 const syntax = @import("syntax.zig");
 const Field = header.Field;
 
-/// Why a field that an application sends is refused.
+/// Reasons why a field of an application is refused.
 pub const FieldError = error{ InvalidFieldName, InvalidFieldValue, InvalidContentLength };
 
-/// The Content-Length among the fields of a head, if there is one. After an error, `bad_field` is the index
-/// of the field that is wrong.
+/// Returns the Content-Length among the fields of a head; null: there is none. After an error, `bad_field` is
+/// the index of the refused field.
 pub fn head(fields: []const Field, bad_field: *usize) FieldError!?u64 {
     var found: ?u64 = null;
     for (fields, 0..) |field, index| {
@@ -23,7 +23,7 @@ pub fn head(fields: []const Field, bad_field: *usize) FieldError!?u64 {
     return found;
 }
 
-/// Like `head`, for fields among which a Content-Length means nothing: trailers, and those of a 101.
+/// Like `head`, for fields among which Content-Length is ignored: trailers, and those of a 101.
 pub fn others(fields: []const Field, bad_field: *usize) FieldError!void {
     for (fields, 0..) |field, index| {
         errdefer bad_field.* = index;
@@ -31,7 +31,7 @@ pub fn others(fields: []const Field, bad_field: *usize) FieldError!void {
     }
 }
 
-/// Checks name and value of a field; returns the field's number.
+/// Checks a field's name and value, and returns its id.
 pub inline fn idOf(name: []const u8, value: []const u8) FieldError!header.Id {
     const id: header.Id = .fromName(name);
     if (id == .other and !syntax.isToken(name)) return error.InvalidFieldName;

@@ -1,17 +1,17 @@
 //! Header fields in both directions (RFC 9110 section 5).
-//! Does not know: what a field means for framing (http1/framing.zig).
+//! Does not know: the effect of a field on framing (http1/framing.zig).
 const std = @import("std");
 const syntax = @import("syntax.zig");
 
-/// A field on its way out. Laid out for C: the same struct is `peregrine_field` in peregrine.h.
-/// Both slices belong to the caller and are only read during the call that takes them.
+/// A field to send. Laid out for C: `peregrine_field` in peregrine.h. Both slices belong to the caller and
+/// are only read during a call.
 pub const Field = extern struct {
     name_ptr: [*]const u8,
     name_len: usize,
     value_ptr: [*]const u8,
     value_len: usize,
 
-    /// A field that borrows two slices, which have to outlive it.
+    /// Makes a field from two slices, which are borrowed and must outlive it.
     pub fn init(field_name: []const u8, field_value: []const u8) Field {
         return .{
             .name_ptr = field_name.ptr,
@@ -21,19 +21,19 @@ pub const Field = extern struct {
         };
     }
 
-    /// The name as the caller spelled it; not checked.
+    /// The name in the caller's spelling, unchecked.
     pub fn name(f: Field) []const u8 {
         return f.name_ptr[0..f.name_len];
     }
 
-    /// The value as the caller gave it; not checked.
+    /// The value as the caller gave it, unchecked.
     pub fn value(f: Field) []const u8 {
         return f.value_ptr[0..f.value_len];
     }
 };
 
-/// A received field as offsets into the head's text, so that a head moves with one copy of its text and one
-/// of its spans. Laid out for C: `peregrine_field_span` in peregrine.h.
+/// A received field as offsets into the head's text, so that a head can be moved by copying its text and its
+/// spans. Laid out for C: `peregrine_field_span` in peregrine.h.
 pub const FieldSpan = extern struct {
     name_at: u32,
     value_at: u32,
@@ -41,20 +41,20 @@ pub const FieldSpan = extern struct {
     name_len: u16,
     id: Id,
 
-    /// The name as the peer spelled it: a token. Of a field that the peer did not send, in lower
-    /// case; see `Head.added`.
+    /// The name in the peer's spelling: a token. For a field that the peer did not send (see `Head.added`):
+    /// in lower case.
     pub fn name(span: FieldSpan, text: []const u8) []const u8 {
         return if (span.name_len == 0) span.id.text() else text[span.name_at..][0..span.name_len];
     }
 
-    /// The value without the whitespace around it: no control bytes but HTAB.
+    /// The value without surrounding whitespace; it has no control bytes except HTAB.
     pub fn value(span: FieldSpan, text: []const u8) []const u8 {
         return text[span.value_at..][0..span.value_len];
     }
 };
 
-/// Names that the engine or its faces treat specially or see often; everything else is `.other`.
-/// The numbers are part of the C contract (peregrine.h): append only.
+/// Names that the engine or its hosts treat specially or that are frequent; all others are `.other`. The
+/// numbers are part of the C API (peregrine.h): append only.
 pub const Id = enum(u16) {
     other = 0,
     host = 1,
@@ -109,11 +109,11 @@ pub const Id = enum(u16) {
     proxy_connection = 50,
     _,
 
-    /// The highest number that has a name.
+    /// The id with the highest number.
     const last: Id = .proxy_connection;
 
-    /// The id of a field name, compared without regard to case; `.other` if it has none. A name that has an
-    /// id is a token, so that only `.other` names need a check of their bytes.
+    /// Returns the id of a field name, ignoring case; `.other`: it has none. A name with an id is a token, so
+    /// only `.other` names need a check of their bytes.
     pub fn fromName(name: []const u8) Id {
         return switch (name.len) {
             inline name_bytes_min...name_bytes_max => |len| fromSized(len, name[0..len]),
@@ -121,7 +121,7 @@ pub const Id = enum(u16) {
         };
     }
 
-    /// The field name in lower case; "" for `.other` and for numbers that have no name.
+    /// The field name in lower case; "" for `.other` and for numbers without a name.
     pub fn text(id: Id) []const u8 {
         const number = @backingInt(id);
         return if (number < names.len) names[number] else "";
@@ -167,8 +167,7 @@ test "every id is found by its name in any case, and by nothing else" {
         try std.testing.expectEqual(id, Id.fromName(spelled));
         for (spelled) |*byte| byte.* = std.ascii.toUpper(byte.*);
         try std.testing.expectEqual(id, Id.fromName(spelled));
-        // Each byte in turn takes each value: the name is found only where the byte differs in nothing but
-        // case.
+        // Each byte in turn gets each value: the name is found only if the byte differs at most in case.
         for (spelled, 0..) |original, at| {
             for (0..256) |value| {
                 spelled[at] = @intCast(value);

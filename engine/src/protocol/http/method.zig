@@ -1,11 +1,11 @@
 //! Request methods (RFC 9110 section 9, RFC 5789).
-//! Does not know: what a method does to framing (http1/framing.zig).
+//! Does not know: the effect of a method on framing (http1/framing.zig).
 const std = @import("std");
 const Refusal = @import("../event.zig").Refusal;
 
-/// A request method. Any token without lower-case letters may be one (see `refusal`): those without a name of
-/// their own are `.other`, and their text is `Head.method_text`.
-/// The numbers are part of the C contract (peregrine.h): append only.
+/// A request method. Any token without lower-case letters is allowed (see `refusal`); methods without a name
+/// here are `.other`, with their text in `Head.method_text`. The numbers are part of the C API (peregrine.h):
+/// append only.
 pub const Method = enum(u8) {
     other = 0,
     GET = 1,
@@ -18,8 +18,8 @@ pub const Method = enum(u8) {
     TRACE = 8,
     PATCH = 9,
 
-    /// The method that `token` names. Methods are case-sensitive: `get` is `.other`.
-    /// The caller has checked that `token` is a token.
+    /// Returns the method of `token`, which the caller has checked to be a token. Methods are case-sensitive:
+    /// `get` is `.other`.
     pub fn parse(token: []const u8) Method {
         return switch (token.len) {
             3 => if (eql(token, "GET")) .GET else if (eql(token, "PUT")) .PUT else .other,
@@ -31,28 +31,28 @@ pub const Method = enum(u8) {
         };
     }
 
-    /// Why no request with this method is served (501); null for all others. `token` is the method as
-    /// received. Methods are case-sensitive (RFC 9110 section 9.1), and all that are registered are upper
-    /// case: an application that folds `head` to HEAD, or looks for DELETE only, takes it for another
+    /// The reason why requests with this method are refused (501); null: they are not. `token` is the method
+    /// as received. Methods are case-sensitive (RFC 9110 section 9.1), and all registered ones are upper
+    /// case: an application that treats `head` as HEAD, or only compares with DELETE, would see another
     /// method than framing did.
     pub inline fn refusal(method: Method, token: []const u8) ?Refusal {
         return switch (method) {
             .other => for (token) |byte| {
                 if (std.ascii.isLower(byte)) break .{ .status = 501, .detail = "method in lower case" };
             } else null,
-            // We are no proxy (RFC 9110 section 9.3.6).
+            // The engine is no proxy (RFC 9110 section 9.3.6).
             .CONNECT => .{ .status = 501, .detail = "CONNECT is not supported" },
             else => null,
         };
     }
 
-    /// The method as it goes on the wire; "" for `.other`, whose text only the head knows.
+    /// The method in wire form; "" for `.other`, whose text is in the head.
     pub fn text(method: Method) []const u8 {
         return if (method == .other) "" else @tagName(method);
     }
 };
 
-/// The literal's length is known at compile time, so this becomes one or two word compares.
+/// The literal's length is known at compile time, so this compiles to one or two comparisons of words.
 inline fn eql(token: []const u8, comptime literal: []const u8) bool {
     return std.mem.eql(u8, token[0..literal.len], literal);
 }

@@ -1,55 +1,54 @@
-//! How far a response is, and what may come next: the rules that hold for every framing. A session
-//! asks them before it writes; so can an application's side that must answer for a command without a
-//! look at the session.
-//! Each function answers what the order is afterwards. Nothing changes until the caller keeps the answer.
-//! RFC 9110 sections 6.4 and 8.6. Does not know: fields, bytes, connections.
+//! The order of a response: its progress, and what may come next. The rules are the same for every framing. A
+//! session asks for them before it writes; so does the side of an application that must respond to a command
+//! without access to the session. Each function returns the order after a command. Nothing changes until the
+//! caller stores it. RFC 9110 sections 6.4 and 8.6. Does not know: fields, bytes, connections.
 const std = @import("std");
 const Method = @import("method.zig").Method;
 
-/// Why a piece of content cannot come now.
+/// Reasons why a piece of content is refused.
 pub const BodyError = error{
     /// No response has started, or it has ended.
     OutOfOrder,
-    /// More content than the Content-Length that was sent.
+    /// The content is longer than the Content-Length that was sent.
     TooLong,
-    /// The last piece of content came, and less than the Content-Length that was sent: only a cut connection
-    /// tells the client.
+    /// The last piece makes the content shorter than the Content-Length that was sent, so the connection must
+    /// be cut for the client to notice.
     TooShort,
 };
 
-/// Why a response cannot end like that.
+/// Reasons why a response cannot end in this way.
 pub const EndError = error{
     OutOfOrder,
     TooShort,
-    /// The response has no place for them: it has a Content-Length, or the client speaks HTTP/1.0.
+    /// The response cannot have trailers: it has a Content-Length, or the client speaks HTTP/1.0.
     TrailersNotAllowed,
 };
 
-/// The framing of a response as far as method and status alone decide it.
+/// The part of a response's framing that follows from method and status.
 pub const Shape = enum {
     /// No content and no Content-Length: 1xx, 204.
     bare,
-    /// No content, but a Content-Length tells what a GET would have had: HEAD, 304.
+    /// No content; a Content-Length tells the length for a GET: HEAD, 304.
     described,
-    /// Content of length zero, which has to be said: 205.
+    /// Empty content with a length of zero: 205.
     empty,
-    /// Content of the length that is given, or else of a length that the framing tells.
+    /// Content, with the length that the application gives or of unknown length.
     sized,
 
-    /// The shape of the response to a request.
+    /// Returns the shape of the response to a request.
     pub fn of(method: Method, status: u16) Shape {
         if (status < 200 or status == 204) return .bare;
         if (status == 205) return .empty;
         return if (method == .HEAD or status == 304) .described else .sized;
     }
 
-    /// Whether an application's Content-Length goes out.
+    /// Whether an application's Content-Length is sent.
     pub fn passesLength(shape: Shape) bool {
         return shape == .described or shape == .sized;
     }
 
-    /// How the content ends, once it is known whether the application gave a length. A length that was given
-    /// stays, even if it leaves no room for trailers.
+    /// Returns the end of the content, given the application's length (null: none). A given length is kept
+    /// even if it excludes trailers.
     pub fn content(shape: Shape, content_length: ?u64, streamed: Streamed) Content {
         return switch (shape) {
             .bare, .described, .empty => .none,
@@ -58,38 +57,38 @@ pub const Shape = enum {
     }
 };
 
-/// How content of unknown length ends.
+/// The end of content of unknown length.
 pub const Streamed = enum {
-    /// The content ends with a mark of the framing; trailers may follow.
+    /// The framing marks the end; trailers may follow.
     delimited,
-    /// The content ends with the connection (HTTP/1.0 clients). Nothing follows.
+    /// The connection ends with the content (HTTP/1.0 clients). Nothing follows.
     until_close,
 };
 
-/// How the content of a response ends, from its head on.
+/// The end of a response's content, known when the head is sent.
 pub const Content = union(enum) {
-    /// The response has no content: what the host sends is discarded.
+    /// The response has no content: content from the host is discarded.
     none,
     counted: u64,
     streamed: Streamed,
 };
 
-/// How far a response is.
+/// The progress of a response.
 pub const Order = union(enum) {
     unstarted,
-    /// Started, but the head is open: the length of the content is not known yet. If it is not told, the
+    /// Started, but with an open head: the length of the content is not known yet. If it stays unknown, the
     /// content is streamed.
     held: Streamed,
-    /// Started, and without content: what comes is discarded.
+    /// Started, and without content: pieces are discarded.
     discarded,
-    /// Bytes that the Content-Length still promises.
+    /// The number of bytes that the Content-Length still promises.
     counted: u64,
     streamed: Streamed,
-    /// Bytes in both directions, behind a 101: the content of no response.
+    /// Plain bytes in both directions after a 101; no response content.
     tunnel,
     ended,
 
-    /// The order behind a complete head.
+    /// Returns the order after a complete head.
     pub fn of(content: Content) Order {
         return switch (content) {
             .none => .discarded,
@@ -98,7 +97,8 @@ pub const Order = union(enum) {
         };
     }
 
-    /// The order behind `len` more bytes of content, the last ones with `last`. They complete a held head.
+    /// Returns the order after `len` more bytes of content (`last`: the last ones). They complete a held
+    /// head.
     pub fn body(order: Order, len: u64, last: bool) BodyError!Order {
         return switch (order) {
             .unstarted, .tunnel, .ended => error.OutOfOrder,
@@ -115,7 +115,7 @@ pub const Order = union(enum) {
         };
     }
 
-    /// The order behind the end of the content, with trailers or without.
+    /// Returns the order after the end of the content, with or without trailers.
     pub fn end(order: Order, with_trailers: bool) EndError!Order {
         switch (order) {
             .unstarted, .tunnel, .ended => return error.OutOfOrder,
@@ -125,7 +125,7 @@ pub const Order = union(enum) {
         return if (with_trailers and !order.takesTrailers()) error.TrailersNotAllowed else .ended;
     }
 
-    /// Whether trailers have a place: the content is delimited, or there is none and they are discarded.
+    /// Whether trailers are accepted: the content is delimited, or there is none and they are discarded.
     pub fn takesTrailers(order: Order) bool {
         return switch (order) {
             .held, .streamed => |streamed| streamed == .delimited,
@@ -134,7 +134,7 @@ pub const Order = union(enum) {
         };
     }
 
-    /// A part of the response was sent, and the client waits for the rest or for the end.
+    /// Whether a part of the response was sent, and the client waits for the rest or for the end.
     pub fn isOpen(order: Order) bool {
         return switch (order) {
             .counted => |left| left > 0,

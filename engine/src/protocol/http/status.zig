@@ -1,13 +1,13 @@
 //! Status codes, their reason phrases and their status lines (RFC 9110 section 15, IANA HTTP status code
-//! registry). Does not know: which codes carry content (http1/framing.zig).
+//! registry). Does not know: which codes have content (http1/framing.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Lowest and highest code that can be written as a status line.
+/// The lowest and the highest code of a status line.
 pub const code_min = 100;
 pub const code_max = 599;
 
-/// Longest `line`, in bytes.
+/// The maximum length of `line`, in bytes.
 pub const line_bytes_max = longest: {
     var longest: usize = 0;
     for (registry) |entry| {
@@ -16,13 +16,13 @@ pub const line_bytes_max = longest: {
     break :longest longest;
 };
 
-/// The reason phrase of `code`. Never empty: codes that are not registered, of whatever class, are "Unknown".
+/// Returns the reason phrase of `code`. Never empty: it is "Unknown" for all codes that are not registered.
 pub fn reason(code: u16) []const u8 {
     if (code < code_min or code > code_max) return unknown;
     return reasons[code - code_min];
 }
 
-/// The complete HTTP/1.1 status line of `code` with its CRLF. Asserts code_min..code_max.
+/// Returns the complete HTTP/1.1 status line of `code` with its CRLF. Asserts code_min..code_max.
 pub fn line(code: u16) []const u8 {
     assert(code >= code_min and code <= code_max);
     return lines[code - code_min];
@@ -107,7 +107,7 @@ const reasons: [code_count][]const u8 = reasons: {
     break :reasons table;
 };
 
-/// All lines are made at compile time (about 12 KB of constants), so that a response starts with one copy.
+/// All lines are made at compile time (about 12 KB of constants), so a response starts with one copy.
 const lines: [code_count][]const u8 = lines: {
     @setEvalBranchQuota(code_count * 20);
     var table: [code_count][]const u8 = undefined;

@@ -1,24 +1,23 @@
-//! Byte classes, vector search for them, and the small grammars that every field shares (RFC
-//! 9110 section 5.6).
-//! Does not know: which field or line the bytes come from.
+//! Byte classes, vector search for them, and small grammars that all fields share (RFC 9110 section 5.6).
+//! Does not know: the fields or lines of the bytes.
 const std = @import("std");
 const assert = std.debug.assert;
 
 /// Sets of bytes that end a search.
 pub const Class = enum {
-    /// Controls other than HTAB: what no field value may contain, hence also the end of a field line.
+    /// Controls except HTAB, which no field value may contain; so they also end a field line.
     control,
-    /// Controls and space: what no request target may contain, hence also its end.
+    /// Controls and space, which no request target may contain; so they also end it.
     blank,
-    /// `blank`, and the bytes that mean something within a path: `?`, `#`, `%`.
+    /// `blank`, and the bytes with a meaning within a path: `?`, `#`, `%`.
     path_mark,
-    /// `blank`, and the byte that may not be in a query: `#`.
+    /// `blank`, and the byte that a query must not contain: `#`.
     query_mark,
-    /// The end of a field name.
+    /// The byte that ends a field name.
     colon,
-    /// Bytes that are rare in a token: all but letters, digits, `-` and `_`.
+    /// Bytes that are rare in a token: all except letters, digits, `-` and `_`.
     token_rare,
-    /// Bytes that are rare in a host name or an IPv4 address: all but letters, digits, `-` and `.`.
+    /// Bytes that are rare in a host name or an IPv4 address: all except letters, digits, `-` and `.`.
     host_rare,
 
     /// Whether the class has `byte`.
@@ -34,7 +33,7 @@ pub const Class = enum {
         };
     }
 
-    /// A mask of the bytes of a block that belong to the class.
+    /// Returns a mask of a block's bytes that belong to the class.
     pub inline fn hits(
         comptime class: Class,
         comptime width: usize,
@@ -65,16 +64,16 @@ pub const Class = enum {
     }
 };
 
-/// Bytes per vector: the machine's, but not more than 32, because a head's lines are short.
+/// The number of bytes per vector: the machine's, but at most 32, because the lines of a head are short.
 pub const block_bytes = @min(32, std.simd.suggestVectorLength(u8) orelse 16);
 
-/// Index of the first byte of `class` in `bytes` at or after `from`; bytes.len if there is none.
+/// Returns the index of the first byte of `class` in `bytes` at or after `from`; bytes.len: there is none.
 pub fn find(comptime class: Class, bytes: []const u8, from: usize) usize {
     assert(from <= bytes.len);
     return findBlocks(class, block_bytes, bytes, from);
 }
 
-/// The scalar twin of `find`: the same answer, one byte at a time.
+/// The scalar twin of `find`: the same result, one byte at a time.
 pub fn findScalar(comptime class: Class, bytes: []const u8, from: usize) usize {
     for (bytes[from..], from..) |byte, at| {
         if (class.has(byte)) return at;
@@ -96,18 +95,18 @@ fn findBlocks(comptime class: Class, comptime width: usize, bytes: []const u8, f
         if (mask != 0) return at + @ctz(mask);
     }
     if (at == bytes.len) return at;
-    // The rest is shorter than a block: take the block that ends where the bytes end, and shift
-    // away what was seen.
+    // The rest is shorter than a block: search the last block of the bytes, and shift out the part that was
+    // searched before.
     const base = bytes.len - width;
     const mask: Mask = @as(Mask, @bitCast(class.hits(width, bytes[base..][0..width].*))) >>
         @intCast(at - base);
     return if (mask != 0) at + @ctz(mask) else bytes.len;
 }
 
-/// The smallest block, in bytes; what is shorter is padded.
+/// The smallest block, in bytes; shorter texts are padded.
 const short_bytes = 16;
 
-/// Fewer than 16 bytes as a block, with zeros behind them: made of two words that overlap, not byte by byte.
+/// Makes a block of fewer than 16 bytes and zeros, from two overlapping words instead of byte by byte.
 inline fn padded(bytes: []const u8) @Vector(short_bytes, u8) {
     const len = bytes.len;
     assert(len < short_bytes);
@@ -145,7 +144,7 @@ pub inline fn isTokenByte(byte: u8) bool {
     return token_bytes[byte];
 }
 
-/// Whether `text` is a token: not empty, and nothing but token bytes.
+/// Whether `text` is a token: not empty, and only token bytes.
 pub fn isToken(text: []const u8) bool {
     if (text.len == 0) return false;
     if (find(.token_rare, text, 0) == text.len) return true;
@@ -153,12 +152,12 @@ pub fn isToken(text: []const u8) bool {
     return true;
 }
 
-/// Whether `text` may be sent as a field value: no controls but HTAB.
+/// Whether `text` may be sent as a field value: no controls except HTAB.
 pub fn isFieldValue(text: []const u8) bool {
     return find(.control, text, 0) == text.len;
 }
 
-/// `text` without the spaces and tabs around it.
+/// Returns `text` without surrounding spaces and tabs.
 pub fn trim(text: []const u8) []const u8 {
     var start: usize = 0;
     var end = text.len;
@@ -172,11 +171,11 @@ pub inline fn isSpace(byte: u8) bool {
     return byte == ' ' or byte == '\t';
 }
 
-/// Why a text is no number, or none of ours.
+/// Reasons why a text is not a 64-bit number.
 pub const DecimalError = error{ NotANumber, Overflow };
 
-/// Reads a string of decimal digits and nothing else: no sign, no space. Text that is not all digits is
-/// NotANumber even if its first digits overflow 64 bits.
+/// Reads a number of decimal digits only: no sign, no space. A text with other bytes is NotANumber even if
+/// its first digits overflow 64 bits.
 pub fn parseDecimal(text: []const u8) DecimalError!u64 {
     if (text.len == 0) return error.NotANumber;
     var value: u64 = 0;
@@ -199,10 +198,10 @@ pub fn parseDecimal(text: []const u8) DecimalError!u64 {
     return if (overflow) error.Overflow else value;
 }
 
-/// Digits of the largest u64.
+/// The number of digits of the largest u64.
 pub const decimal_bytes_max = 20;
 
-/// The digits of a number, at the end of `buffer`.
+/// Writes the digits of a number to the end of `buffer` and returns them.
 pub fn decimal(number: u64, buffer: *[decimal_bytes_max]u8) []const u8 {
     var at: usize = buffer.len;
     var rest = number;
@@ -214,7 +213,7 @@ pub fn decimal(number: u64, buffer: *[decimal_bytes_max]u8) []const u8 {
     }
 }
 
-/// How many digits a number has.
+/// The number of digits of a number.
 pub inline fn decimalSize(number: u64) usize {
     var size: usize = 1;
     var power: u64 = 10;
@@ -222,13 +221,12 @@ pub inline fn decimalSize(number: u64) usize {
     return size;
 }
 
-/// A number of at most 19 digits cannot overflow 64 bits.
+/// A number of at most this many digits cannot overflow 64 bits.
 const digits_max = 19;
 
-/// Whether `text` equals `lower`, a literal of two bytes or more without capitals, but for the case of
-/// its letters. For the hot path: compares word by word, the last word overlapping the one before. Only
-/// letters are folded: folding `-` as well would make it equal to CR, and what equals a known token
-/// would no longer be one.
+/// Whether `text` equals `lower`, ignoring case. `lower` is a literal without capitals, of two bytes or more.
+/// For the hot path: compares words, of which the last overlaps the one before. Only letters are folded:
+/// folding `-` would make it equal to CR, so that a text equal to a known token might not be a token.
 pub inline fn equalsFolded(text: []const u8, comptime lower: []const u8) bool {
     if (text.len != lower.len) return false;
     const Word = if (lower.len >= 8) u64 else if (lower.len >= 4) u32 else u16;
@@ -251,9 +249,8 @@ pub inline fn equalsFolded(text: []const u8, comptime lower: []const u8) bool {
     }
 }
 
-/// The members of a comma-separated list (RFC 9110 section 5.6.1), without the space around them.
-/// Empty members are skipped, and a comma within a quoted string separates nothing. The members are
-/// slices of the value.
+/// The members of a comma-separated list (RFC 9110 section 5.6.1), without surrounding whitespace. Empty
+/// members are skipped, and commas in quoted strings do not separate. The members are slices of the value.
 pub const List = struct {
     rest: []const u8,
 
@@ -261,7 +258,7 @@ pub const List = struct {
         return .{ .rest = value };
     }
 
-    /// The next member, never empty; null after the last.
+    /// Returns the next member, never empty; null: the list is over.
     pub fn next(list: *List) ?[]const u8 {
         while (list.rest.len != 0) {
             const end = memberEnd(list.rest);
@@ -272,7 +269,7 @@ pub const List = struct {
         return null;
     }
 
-    /// Whether a list has a member that equals `lower_token`, without regard to case.
+    /// Whether a list has a member that equals `lower_token`, ignoring case.
     pub fn has(value: []const u8, comptime lower_token: []const u8) bool {
         var list: List = .init(value);
         while (list.next()) |member| {
@@ -287,7 +284,7 @@ pub const List = struct {
         while (at < text.len) : (at += 1) {
             switch (text[at]) {
                 '"' => quoted = !quoted,
-                // A quoted pair: the byte behind the backslash stands for itself.
+                // The byte after a backslash stands for itself (a quoted pair).
                 '\\' => at += @intFromBool(quoted),
                 ',' => if (!quoted) return at,
                 else => {},
@@ -412,7 +409,7 @@ test "list" {
     try std.testing.expect(List.has("Keep-Alive, Upgrade", "upgrade"));
     try std.testing.expect(!List.has("Keep-Alive, Upgrades", "upgrade"));
     try std.testing.expect(!List.has("", "close"));
-    // An open quotation runs to the end.
+    // An unclosed quoted string extends to the end.
     try std.testing.expect(!List.has("\"a, close", "close"));
     try std.testing.expect(!List.has("\"\\", "close"));
 }

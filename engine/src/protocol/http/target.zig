@@ -1,22 +1,22 @@
-//! The request target and the authority (RFC 9112 section 3.2, RFC 3986 section 3).
-//! Does not know: routing, and what a decoded path means to anybody.
+//! The request target and the authority (RFC 9112 section 3.2, RFC 3986 section 3). Does not know: routing,
+//! and the meaning of a decoded path.
 const std = @import("std");
 const assert = std.debug.assert;
 const syntax = @import("syntax.zig");
 const Method = @import("method.zig").Method;
 const Refusal = @import("../event.zig").Refusal;
 
-/// The place of a piece in a text.
+/// The position of a piece in a text.
 pub const Span = extern struct {
     at: u32 = 0,
     len: u32 = 0,
 
-    /// The piece itself; `text` is the text that the span was made for.
+    /// Returns the piece; `text` is the text of the span.
     pub fn of(span: Span, text: []const u8) []const u8 {
         return text[span.at..][0..span.len];
     }
 
-    /// The span of this piece in a text that has `bytes` more in front. An empty span stays where it is.
+    /// Returns the span for a text with `bytes` more bytes in front. An empty span stays unchanged.
     pub fn shifted(span: Span, bytes: u32) Span {
         return if (span.len == 0) span else .{ .at = span.at + bytes, .len = span.len };
     }
@@ -26,22 +26,22 @@ pub const Span = extern struct {
     }
 };
 
-/// The forms of a request target. The fourth, authority-form, is for CONNECT only, which is
-/// refused (Method.refusal).
+/// The forms of a request target. The fourth, authority-form, is only for CONNECT, which is refused
+/// (Method.refusal).
 pub const Form = enum(u8) {
     /// `/path?query`
     origin,
     /// `http://authority/path?query`, as sent to proxies.
     absolute,
-    /// `*`, of OPTIONS only.
+    /// `*`, only for OPTIONS.
     asterisk,
 };
 
-/// A target taken to pieces; the spans lie in the target's text.
+/// The pieces of a target, as spans of its text.
 pub const Parts = struct {
     form: Form,
-    /// Still percent-encoded, and well-formed so; never empty. An absolute-form without a path means "/" (RFC
-    /// 9110 section 4.2.3), and gets it from its "://".
+    /// Percent-encoded without errors; never empty. An absolute-form without a path means "/" (RFC 9110
+    /// section 4.2.3); then the span covers a "/" of its "://".
     path: Span = .{},
     /// The query, without the "?".
     query: Span = .{},
@@ -49,17 +49,17 @@ pub const Parts = struct {
     has_query: bool = false,
     /// An absolute-form's scheme is https, not http.
     https: bool = false,
-    /// The authority of an absolute-form; its host is not empty.
+    /// The authority of an absolute-form, with a host that is not empty.
     authority: Span = .{},
 };
 
 /// The result of `parse`.
 pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
 
-/// Takes a target to pieces. Refuses (400): controls, space, a fragment, a broken percent-encoding in the
-/// path, a form that does not belong to the method, a malformed authority or one with user information; and
-/// (421) other schemes than http and https. Raw bytes from 0x80 up are accepted: many clients send them.
-/// `text` is at most 4 GiB long, and not the target of CONNECT.
+/// Splits a target into its pieces. Refused with 400 are controls, space, a fragment, a broken
+/// percent-encoding in the path, a form that is not allowed for the method, a malformed authority or one with
+/// user information; with 421 other schemes than http and https. Bytes from 0x80 up are accepted, because
+/// many clients send them raw. `text` is at most 4 GiB long, and not the target of CONNECT.
 pub fn parse(method: Method, text: []const u8) Outcome {
     assert(method != .CONNECT);
     if (text.len == 0) return refuse("empty request target");
@@ -97,7 +97,7 @@ fn parseAbsoluteForm(text: []const u8) Outcome {
     return outcome;
 }
 
-/// Path and query from `start` to the end of the text.
+/// Reads path and query from `start` to the end of the text.
 fn parsePath(found: Parts, text: []const u8, start: usize) Outcome {
     var parts = found;
     var at = start;
@@ -118,9 +118,9 @@ fn parsePath(found: Parts, text: []const u8, start: usize) Outcome {
     return refuse(if (text[at] == '#') "fragment in request target" else "illegal byte in request target");
 }
 
-/// Whether `text` is host and optional port (RFC 9110 section 7.2): registered name, IPv4 address or
-/// bracketed IP literal; no user information. The host may be empty, as in an empty Host field; the
-/// port is at most 65535.
+/// Whether `text` is a host with an optional port (RFC 9110 section 7.2): a registered name, an IPv4 address
+/// or an IP literal in brackets, without user information. The host may be empty, as in an empty Host field;
+/// the port is at most 65535.
 pub fn isAuthority(text: []const u8) bool {
     if (text.len != 0 and text[0] == '[') {
         const close = std.mem.findScalar(u8, text, ']') orelse return false;
@@ -136,8 +136,8 @@ pub fn isAuthority(text: []const u8) bool {
     }
 }
 
-/// Whether a text may stand in brackets: an IPv6 address (RFC 3986 section 3.2.2), perhaps with a zone as
-/// RFC 6874 writes it, or an address of a later version (`v1.x`).
+/// Whether a text may stand in brackets: an IPv6 address (RFC 3986 section 3.2.2), optionally with a zone in
+/// the form of RFC 6874, or an address of a later version (`v1.x`).
 fn isLiteral(text: []const u8) bool {
     if (text.len != 0 and text[0] | 0x20 == 'v') {
         const dot = std.mem.findScalar(u8, text, '.') orelse return false;
@@ -155,7 +155,7 @@ fn isLiteral(text: []const u8) bool {
     return true;
 }
 
-/// "" or ":" and a port, which may be empty (RFC 3986 section 3.2.3).
+/// Whether a text is empty, or ":" and a port, which may be empty (RFC 3986 section 3.2.3).
 fn isPortSuffix(text: []const u8) bool {
     if (text.len <= 1) return text.len == 0 or text[0] == ':';
     if (text[0] != ':') return false;
@@ -176,7 +176,7 @@ fn isEncoded(text: []const u8) bool {
     return text.len >= 3 and std.ascii.isHex(text[1]) and std.ascii.isHex(text[2]);
 }
 
-/// unreserved and sub-delims (RFC 3986 sections 2.2 and 2.3).
+/// The bytes of unreserved and sub-delims (RFC 3986 sections 2.2 and 2.3).
 const name_bytes: [256]bool = table: {
     var table: [256]bool = @splat(false);
     for ('0'..'9' + 1) |byte| table[byte] = true;
@@ -190,9 +190,8 @@ fn refuse(detail: []const u8) Outcome {
     return .{ .refused = .{ .status = 400, .detail = detail } };
 }
 
-/// Replaces each `%xx` of a path by the byte it stands for; everything else, a "+" and a broken encoding
-/// too, stays as it is. The result is the filled part of `out`, which must be at least as long as `in`;
-/// `out` may be `in` itself.
+/// Decodes each `%xx` of a path; all other bytes, including "+" and broken encodings, stay unchanged. Returns
+/// the filled part of `out`, which must be at least as long as `in` and may be `in` itself.
 pub fn percentDecode(in: []const u8, out: []u8) []u8 {
     assert(out.len >= in.len);
     // Most paths have no percent sign.

@@ -1,5 +1,5 @@
-//! Decoders of request content: by count, and in chunks with trailers (RFC 9112 sections 6 and 7).
-//! Does not know: which of them a request needs (framing.zig), and who reads the content.
+//! Decoders of request content: by length, and in chunks with trailers (RFC 9112 sections 6 and 7). Does not
+//! know: which decoder a request needs (framing.zig), and the reader of the content.
 const std = @import("std");
 const assert = std.debug.assert;
 const event = @import("../event.zig");
@@ -15,10 +15,10 @@ const Step = event.Step;
 
 /// Content of a known length.
 pub const Counted = struct {
-    /// Bytes that have not been read yet.
+    /// The number of bytes that were not read yet.
     remaining: u64,
 
-    /// Reads on. `.end` comes in a step of its own, behind the last byte.
+    /// Reads more bytes. `.end` is a step of its own after the last byte.
     pub fn feed(counted: *Counted, bytes: []const u8) Step {
         if (counted.remaining == 0) return .{ .consumed = 0, .event = .end };
         if (bytes.len == 0) return .{ .consumed = 0, .event = .need_more };
@@ -31,14 +31,14 @@ pub const Counted = struct {
 /// Content in chunks.
 pub const Chunked = struct {
     place: Place = .{ .line = .{} },
-    /// Bytes of content announced so far.
+    /// The number of bytes of content announced so far.
     total: u64 = 0,
-    /// Bytes of extensions so far, less those of content.
+    /// The number of bytes of extensions so far, minus the bytes of content.
     extension_debt: u64 = 0,
 
     const Place = union(enum) {
         line: Line,
-        /// Bytes of the chunk that have not been read yet, never 0.
+        /// The number of unread bytes of the chunk, never 0.
         data: u64,
         data_cr,
         data_lf,
@@ -46,9 +46,8 @@ pub const Chunked = struct {
         finished,
     };
 
-    /// Reads on, to the end of a piece of content or of the trailer section. `.trailers` fills the text
-    /// and the fields of `head`, and comes only if a trailer is left that may be delivered. `.end`
-    /// comes in every case.
+    /// Reads more bytes, up to the end of a piece of content or of the trailer section. `.trailers` fills the
+    /// text and the fields of `head`, and comes only if a trailer may be delivered. `.end` always comes.
     pub fn feed(chunked: *Chunked, bytes: []const u8, limits: *const Limits, head: *Head) Step {
         var at: usize = 0;
         while (true) switch (chunked.place) {
@@ -86,7 +85,7 @@ pub const Chunked = struct {
         };
     }
 
-    /// Decides what follows a complete size line: content, or the trailers.
+    /// Begins the part after a complete size line: content, or the trailers.
     fn open(chunked: *Chunked, size: u64, limits: *const Limits) ?Refusal {
         const debt_max = @as(u64, limits.chunk_line_bytes_max) * Limits.extensions_ratio;
         chunked.extension_debt = chunked.extension_debt -| size;
@@ -115,8 +114,8 @@ pub const Chunked = struct {
             .complete => |end| end,
         };
         if (!fresh) {
-            // The spans of lines that earlier calls read are lost: other connections have used
-            // the scratch since.
+            // The spans of lines that earlier calls have read are lost, because other connections use the
+            // scratch between calls.
             fields.* = .init(0);
             const again = fields.parse(bytes, limits.trailer_bytes_max, storage);
             assert(again.complete == end);
@@ -131,7 +130,7 @@ pub const Chunked = struct {
     }
 };
 
-/// Moves the fields that may be delivered to the front.
+/// Moves the fields that may be delivered to the front, and returns them.
 fn withoutForbidden(fields: []FieldSpan) []FieldSpan {
     var kept: usize = 0;
     for (fields) |field| {
@@ -142,8 +141,8 @@ fn withoutForbidden(fields: []FieldSpan) []FieldSpan {
     return fields[0..kept];
 }
 
-/// A chunk's first line: size in hexadecimal, perhaps extensions, which are bounded, checked for control
-/// bytes and ignored.
+/// A chunk's first line: the size in hexadecimal, optionally with extensions, which are limited, checked for
+/// control bytes and ignored.
 const Line = struct {
     size: u64 = 0,
     len: u32 = 0,
@@ -157,7 +156,7 @@ const Line = struct {
             line.len += 1;
             switch (line.part) {
                 .first_digit, .digits => if (std.fmt.charToDigit(byte, 16)) |digit| {
-                    // The peer's digits must not wrap around to a size that suits it.
+                    // More digits would overflow 64 bits.
                     if (line.size >> 60 != 0) return .{ .refused = too_large };
                     line.size = line.size << 4 | digit;
                     line.part = .digits;
@@ -206,7 +205,7 @@ const test_limits: Limits = .{
     .chunk_line_bytes_max = 24,
 };
 
-/// Feeds `text` in pieces of `piece` bytes, as a connection would; gathers the content in `out`.
+/// Feeds `text` in pieces of `piece` bytes, like a connection, and collects the content in `out`.
 fn decode(
     text: []const u8,
     piece: usize,
@@ -222,7 +221,7 @@ fn decode(
     while (arrived < text.len) {
         arrived = @min(arrived + piece, text.len);
         while (true) {
-            // The scratch serves other connections between two calls.
+            // Other connections use the scratch between two calls.
             @memset(&storage, .{ .name_at = 0, .name_len = 0, .value_at = 0, .value_len = 0, .id = .other });
             const step = chunked.feed(text[start..arrived], &test_limits, &head);
             start += step.consumed;
@@ -248,7 +247,7 @@ test "chunks at every piece size" {
         .{ "5\r\nhello\r\n0\r\n\r\n", "hello", 0 },
         .{ "00005;a=b;c=\"d;e\"\r\nhello\r\nA \t;x\r\n, world!!!\r\n000\r\n\r\n", "hello, world!!!", 0 },
         .{ "1;a\tb\r\na\r\n0\r\n\r\n", "a", 0 },
-        // Just at the limits: content, a chunk's line, the trailers.
+        // Exactly at the limits: content, a chunk's line, the trailers.
         .{ "14\r\n01234567890123456789\r\n0\r\n\r\n", "01234567890123456789", 0 },
         .{ "b\r\n01234567890\r\n9\r\n123456789\r\n0\r\n\r\n", "01234567890123456789", 0 },
         .{ "1;01234567890123456789\r\na\r\n0\r\n\r\n", "a", 0 },
@@ -368,7 +367,7 @@ test "trailers leave nothing of the request's head" {
     try std.testing.expectEqualStrings("b", head.fields[0].value(head.text));
 }
 
-/// Feeds a chunk; false: it is refused for its extensions.
+/// Feeds a chunk; false: it is refused because of its extensions.
 fn accepts(chunked: *Chunked, text: []const u8, limits: *const Limits, head: *Head) !bool {
     var rest = text;
     while (true) {
@@ -406,7 +405,7 @@ test "extensions of all chunks have a limit, which content raises" {
         while (try accepts(&chunked, text, &limits, &head)) count += 1;
         try std.testing.expectEqual(debt_max / (extension.len - size), count);
     }
-    // Chunks that are signed may go on for ever, if they have content to speak of.
+    // Signed chunks may go on for ever if they have enough content.
     var chunked: Chunked = .{};
     for (0..2 * debt_max) |_| {
         try std.testing.expect(try accepts(

@@ -1,7 +1,7 @@
-//! The text of response heads and of chunk prefixes, in memory that the caller owns (RFC 9112 sections 4 and
-//! 7.1): what the engine itself adds to a response, and whole responses of its own.
-//! Does not know: which of an application's fields go out (response_fields.zig), whether a message may be
-//! sent now (session.zig), and how its content ends (framing.zig).
+//! The text of response heads and of chunk prefixes, in the caller's memory (RFC 9112 sections 4 and 7.1):
+//! the lines that the engine adds to a response, and its own complete responses. Does not know: which of an
+//! application's fields are sent (response_fields.zig), if a message may be sent now (session.zig), and the
+//! end of its content (framing.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const status = @import("../http/status.zig");
@@ -9,18 +9,18 @@ const syntax = @import("../http/syntax.zig");
 const date = @import("../http/date.zig");
 const event = @import("../event.zig");
 
-/// Bytes that a field takes beside its name and its value.
+/// The number of bytes of a field besides its name and its value.
 pub const field_overhead = ": ".len + "\r\n".len;
 
-/// Upper bound of a head without the application's fields: status line, Date, Connection, framing
-/// field, blank line.
+/// The maximum length of a head without the application's fields, in bytes: status line, Date, Connection,
+/// framing field, blank line.
 pub const head_overhead_bytes_max = status.line_bytes_max + date_prefix.len + date.bytes_len + "\r\n".len +
     connection_close_upgrade.len + length_bytes_max + "\r\n".len;
 
-/// Upper bound of what ends a held head: Connection, framing field, blank line.
+/// The maximum length of the end of a held head, in bytes: Connection, framing field, blank line.
 pub const head_end_bytes_max = connection_close_upgrade.len + length_bytes_max + "\r\n".len;
 
-/// Lines that the engine adds of its own.
+/// Lines that the engine adds.
 pub const connection_close = "Connection: close\r\n";
 pub const connection_keep_alive = "Connection: keep-alive\r\n";
 pub const connection_upgrade = "Connection: Upgrade\r\n";
@@ -32,20 +32,20 @@ const length_bytes_max = length_prefix.len + syntax.decimal_bytes_max + "\r\n".l
 const date_prefix = "Date: ";
 
 comptime {
-    // head_overhead_bytes_max counts the longest line of each kind.
+    // head_overhead_bytes_max includes the longest line of each kind.
     for (.{ connection_close, connection_keep_alive, connection_upgrade }) |line| {
         assert(line.len <= connection_close_upgrade.len);
     }
     assert(length_zero.len <= length_bytes_max and chunked_coding.len <= length_bytes_max);
 }
 
-/// A buffer that fills from the left. The caller has made it large enough.
+/// A buffer that is filled from the left. The caller has made it large enough.
 pub const Writer = struct {
     buffer: []u8,
     len: usize = 0,
 
-    /// Appends `text`. Asserts that it fits. Inline, so that a literal is copied by a few moves
-    /// instead of a call.
+    /// Appends `text`. Asserts that there is room. Inline, so that a literal is copied by a few moves instead
+    /// of a call.
     pub inline fn put(writer: *Writer, text: []const u8) void {
         @memcpy(writer.buffer[writer.len..][0..text.len], text);
         writer.len += text.len;
@@ -53,7 +53,7 @@ pub const Writer = struct {
 
     /// Appends a status line.
     pub inline fn putStatus(writer: *Writer, code: u16) void {
-        // Nearly every response has the status 200: a literal.
+        // Nearly all responses have the status 200, which is a literal here.
         if (code == 200) writer.put(comptime status.line(200)) else writer.put(status.line(code));
     }
 
@@ -95,9 +95,9 @@ pub const Writer = struct {
         writer.len += line.len;
     }
 
-    /// Appends a line with a field, which is checked already.
+    /// Appends a line with a field that was checked before.
     pub inline fn putField(writer: *Writer, name: []const u8, value: []const u8) void {
-        // A single bounds check for the whole line.
+        // One bounds check for the whole line.
         const line = writer.buffer[writer.len..][0 .. name.len + value.len + field_overhead];
         @memcpy(line[0..name.len], name);
         line[name.len..][0..2].* = ": ".*;
@@ -107,43 +107,44 @@ pub const Writer = struct {
     }
 };
 
-/// Longest chunk prefix, in bytes: 16 hexadecimal digits and CRLF.
+/// The maximum length of a chunk prefix, in bytes: 16 hexadecimal digits and CRLF.
 pub const chunk_prefix_bytes_max = 18;
 
-/// The line before a chunk of `len` bytes. Borrowed from `out`.
+/// Writes the line before a chunk of `len` bytes to `out` and returns it.
 pub fn chunkPrefix(len: u64, out: *[chunk_prefix_bytes_max]u8) []const u8 {
     var writer: Writer = .{ .buffer = out };
     writer.putChunkPrefix(len);
     return out[0..writer.len];
 }
 
-/// Upper bound of `refusalResponse`, in bytes.
+/// The maximum length of `refusalResponse`, in bytes.
 pub const refusal_bytes_max = status.line_bytes_max + 256 + event.Refusal.detail_bytes_max;
 
 /// Parts of a refusal's response besides its reason.
 pub const RefusalExtras = struct {
-    /// Left out if null.
+    /// The Date field; null: none.
     date: ?*const [date.bytes_len]u8 = null,
-    /// Seconds.
+    /// The Retry-After field, in seconds; null: none.
     retry_after_s: ?u32 = null,
     /// The method is not HEAD.
     with_content: bool = true,
-    /// Content in place of the refusal's own words.
+    /// Content in place of the refusal's text; null: none.
     page: ?Page = null,
 };
 
-/// An application's words for a refusal of the engine. Both texts are borrowed until the answer is queued.
+/// An application's content for a refusal of the engine. Both texts are borrowed until the response is
+/// queued.
 pub const Page = struct {
-    /// The type has at most `content_type_bytes_max` bytes.
+    /// At most `content_type_bytes_max` bytes.
     content_type: []const u8,
     body: []const u8,
 
     pub const content_type_bytes_max = 100;
 };
 
-/// Writes a complete response to what cannot be answered otherwise: plain text, then the connection closes.
-/// `out` holds at least refusal_bytes_max bytes. The result is the number of bytes written. A page's content
-/// is not among them and has to follow, unless it is left out.
+/// Writes a complete response to a request that is refused: plain text, and then the connection closes. `out`
+/// has at least refusal_bytes_max bytes. Returns the number of bytes written. These do not include a page's
+/// content, which the caller must send after them, unless content is omitted.
 pub fn refusalResponse(refusal: event.Refusal, extras: RefusalExtras, out: []u8) usize {
     assert(refusal.status >= 400 and refusal.status <= status.code_max);
     assert(refusal.detail.len <= event.Refusal.detail_bytes_max);
@@ -168,9 +169,8 @@ pub fn refusalResponse(refusal: event.Refusal, extras: RefusalExtras, out: []u8)
     return writer.len;
 }
 
-/// Writes the complete response of the health path; then the connection closes.
-/// `with_content`: the method is not HEAD. `out` holds at least refusal_bytes_max bytes. The result is the
-/// number of bytes written.
+/// Writes the complete response of the health path, after which the connection closes. `with_content`: the
+/// method is not HEAD. `out` has at least refusal_bytes_max bytes. Returns the number of bytes written.
 pub fn aliveResponse(date_text: *const [date.bytes_len]u8, with_content: bool, out: []u8) usize {
     assert(out.len >= refusal_bytes_max);
     const text = "ok\n";
@@ -184,7 +184,7 @@ pub fn aliveResponse(date_text: *const [date.bytes_len]u8, with_content: bool, o
     return writer.len;
 }
 
-/// Bytes of content in a refusal's response, if it has any.
+/// The number of bytes of content in a refusal's response, unless content is omitted.
 pub fn refusalBodyBytes(refusal: event.Refusal) usize {
     return refusal.detail.len + "\n".len;
 }
@@ -199,7 +199,7 @@ test "chunk prefixes" {
         .{ std.math.maxInt(u64), "ffffffffffffffff\r\n" },
     }) |case| {
         const len, const expected = case;
-        // Exactly as much room as is promised.
+        // The buffer has exactly the promised room.
         var out: [chunk_prefix_bytes_max]u8 = undefined;
         var writer: Writer = .{ .buffer = &out };
         writer.putChunkPrefix(len);

@@ -1,8 +1,7 @@
-//! The rules of message framing, for both directions: where content ends, and whether the connection outlives
-//! the message (RFC 9112 sections 3.2, 6, 7 and 9.3; RFC 9110 sections 6.5, 7.8, 10.1.1).
-//! Does not know: how the fields were read, and how anything is written.
-//! Whatever could be understood in two ways is refused: a guess here lets requests be smuggled (RFC
-//! 9112 section 11.2).
+//! The rules of message framing in both directions: the end of content, and the persistence of the connection
+//! (RFC 9112 sections 3.2, 6, 7 and 9.3; RFC 9110 sections 6.5, 7.8, 10.1.1). Does not know: how fields are
+//! read, and how messages are written. Ambiguous messages are refused, because a guess would allow request
+//! smuggling (RFC 9112 section 11.2).
 const std = @import("std");
 const assert = std.debug.assert;
 const header = @import("../http/header.zig");
@@ -11,34 +10,33 @@ const target = @import("../http/target.zig");
 const Refusal = @import("../event.zig").Refusal;
 const FieldSpan = header.FieldSpan;
 
-/// Bounds on what a peer may send. Values come from the server's configuration; all in bytes but
-/// the one that counts.
+/// Limits for a peer, from the server's configuration; all except the count are in bytes.
 pub const Limits = struct {
     /// The request line without its CRLF; longer: 414.
     request_line_bytes_max: u32,
-    /// The whole head, from the request line to the end of the blank line; longer: 431.
+    /// The whole head, from the request line through the blank line; longer: 431.
     head_bytes_max: u32,
-    /// Fields in a head or a trailer section; more: 431.
+    /// The number of fields in a head or in a trailer section; more: 431.
     header_count_max: u16,
-    /// 0 = no limit. More content than this: 413.
+    /// The content; more: 413. 0: no limit.
     body_bytes_max: u64,
-    /// A trailer section with its blank line; longer: 431.
+    /// A trailer section including its blank line; longer: 431.
     trailer_bytes_max: u32,
-    /// The line before a chunk, with size, extensions and CRLF; longer: 400.
+    /// The line before a chunk, including size, extensions and CRLF; longer: 400.
     chunk_line_bytes_max: u32,
 
-    /// Extensions of all chunks of a body together may have this many times the bytes of the longest line,
-    /// and one byte for each byte of content; more: 400 (RFC 9112 section 7.1.1).
+    /// The extensions of all chunks of a body together may have this many times `chunk_line_bytes_max`, and
+    /// one byte more for each byte of content; more: 400 (RFC 9112 section 7.1.1).
     pub const extensions_ratio = 64;
 };
 
-/// Protocol versions; the numbers are part of the C contract.
+/// Protocol versions; the numbers are part of the C API.
 pub const Version = enum(u8) { http_1_0 = 10, http_1_1 = 11, http_2 = 20 };
 
-/// How a request's content ends. A content length of zero is `.none`.
+/// The end of a request's content. A content length of zero is `.none`.
 pub const BodyKind = union(enum) { none, counted: u64, chunked };
 
-/// Framing and persistence, as a request's fields decide them.
+/// The framing and persistence of a request, from its fields.
 pub const Request = struct {
     body: BodyKind = .none,
     /// The client allows the connection to persist.
@@ -49,25 +47,25 @@ pub const Request = struct {
     upgrade: bool = false,
     /// The Host field; null: none.
     host: ?*const FieldSpan = null,
-    /// Content-Length is said several times.
+    /// The request has more than one Content-Length, all with the same number.
     length_repeated: bool = false,
 };
 
-/// The verdict of the rules about a request.
+/// The result of the rules for a request.
 pub const Outcome = union(enum) { accepted: Request, refused: Refusal };
 
-/// Applies the rules to the fields of a request. `text` is what the spans refer to.
+/// Applies the rules to the fields of a request. `text`: the text of the spans.
 pub fn request(version: Version, text: []const u8, fields: []const FieldSpan, body_bytes_max: u64) Outcome {
     var facts: Facts = .{};
     for (fields) |*field| {
-        // Only a few fields say something of framing. Their ids are the lowest, so that one comparison tells.
+        // Only a few fields concern framing. Their ids are the lowest, so that one comparison finds them.
         if (!Facts.concerns(field.id)) continue;
         if (facts.note(field, field.value(text))) |refusal| return .{ .refused = refusal };
     }
     return facts.judge(version, body_bytes_max);
 }
 
-/// The facts about a request's framing, gathered in one pass over its fields.
+/// Facts about a request's framing, collected in one pass over its fields.
 const Facts = struct {
     host: ?*const FieldSpan = null,
     content_length: ?u64 = null,
@@ -100,7 +98,7 @@ const Facts = struct {
             .content_length => return facts.noteContentLength(value),
             .transfer_encoding => return facts.noteTransferEncoding(value),
             .connection => {
-                // Nearly all clients send this one word, which needs no list.
+                // Nearly all clients send this single word, which needs no list.
                 if (syntax.equalsFolded(value, "keep-alive")) {
                     facts.keep_alive = true;
                     return null;
@@ -124,8 +122,8 @@ const Facts = struct {
         return null;
     }
 
-    /// A repeated length is accepted only if every mention, in lists too, is the same number (RFC
-    /// 9112 section 6.3).
+    /// Accepts a repeated length only if all mentions, also those in lists, are the same number (RFC 9112
+    /// section 6.3).
     fn noteContentLength(facts: *Facts, value: []const u8) ?Refusal {
         var mentions = std.mem.splitScalar(u8, value, ',');
         while (mentions.next()) |mention| {
@@ -142,7 +140,7 @@ const Facts = struct {
         return null;
     }
 
-    /// Repeated fields are one list. Nothing may follow chunked, least of all another chunked.
+    /// Repeated fields are one list. No coding may follow chunked, not even another chunked.
     fn noteTransferEncoding(facts: *Facts, value: []const u8) ?Refusal {
         if (facts.coding == .absent) facts.coding = .empty;
         var list: syntax.List = .init(value);
@@ -182,8 +180,7 @@ const Facts = struct {
             .accepted = .{
                 .body = body,
                 .keep_alive = !facts.close and (modern or facts.keep_alive),
-                // HTTP/1.0 knows neither Expect nor Upgrade: RFC 9110 sections 10.1.1 and 7.8 have both
-                // ignored there.
+                // In HTTP/1.0 both Expect and Upgrade must be ignored (RFC 9110 sections 10.1.1 and 7.8).
                 .expect_continue = modern and facts.expect_continue and body != .none,
                 .upgrade = modern and facts.upgrade and facts.connection_upgrade,
                 .host = facts.host,
@@ -201,7 +198,8 @@ fn refuse(status: u16, comptime detail: []const u8) Outcome {
     return .{ .refused = .{ .status = status, .detail = detail } };
 }
 
-/// Fields that manage the connection, which is not the application's: they are dropped from its responses.
+/// Whether a field concerns only the connection. The engine manages that, so it drops such fields from an
+/// application's responses.
 pub fn isHopByHop(id: header.Id) bool {
     return switch (id) {
         .transfer_encoding, .connection, .keep_alive, .proxy_connection, .upgrade, .te => true,
@@ -209,8 +207,8 @@ pub fn isHopByHop(id: header.Id) bool {
     };
 }
 
-/// Fields that may not come in a trailer section, because they frame, route or authenticate the message, or
-/// say how to read it (RFC 9110 section 6.5.1): dropped in both directions.
+/// Whether a field is dropped from trailer sections in both directions, because it frames, routes or
+/// authenticates the message, or tells how to read it (RFC 9110 section 6.5.1).
 pub fn isForbiddenTrailer(id: header.Id) bool {
     return switch (id) {
         .content_length, .host, .trailer, .expect, .range, .content_type, .cache_control, .pragma => true,
@@ -223,7 +221,7 @@ pub fn isForbiddenTrailer(id: header.Id) bool {
 
 const Line = struct { []const u8, []const u8 };
 
-/// Lays `lines` out as a head would and applies the rules.
+/// Writes `lines` in the form of a head and applies the rules.
 fn judged(version: Version, lines: []const Line, body_bytes_max: u64) Outcome {
     var text: [512]u8 = undefined;
     var spans: [8]FieldSpan = undefined;

@@ -1,11 +1,11 @@
-//! Request line and field lines (RFC 9112 sections 2.2, 3 and 5), read where they lie.
-//! Does not know: what the fields decide (framing.zig), and where the bytes come from.
+//! Request line and field lines (RFC 9112 sections 2.2, 3 and 5), parsed in place. Does not know: the effects
+//! of fields (framing.zig), and the source of bytes.
 //!
-//! Everything is decided strictly from left to right, so that the answer does not depend on how the bytes
-//! were cut: what is illegal is refused at its first illegal byte (a field line: at its end), a limit at the
-//! byte that breaks it. An incomplete head is not scanned again: the parser keeps the place. Spans are not
-//! kept, because the caller's scratch serves many connections; a head that came in pieces is therefore read
-//! once more, in one go, when its end is there.
+//! Parsing goes strictly from left to right, so that the result does not depend on the pieces in which bytes
+//! come: an illegal line is refused at its first illegal byte (a field line: at its end), and a broken limit
+//! at the byte that breaks it. An incomplete head is not scanned again: the parser keeps its position. Spans
+//! are not kept, because the caller's scratch serves many connections; so a head that came in pieces is
+//! parsed once more, as a whole, when it is complete.
 const std = @import("std");
 const assert = std.debug.assert;
 const header = @import("../http/header.zig");
@@ -19,72 +19,70 @@ const FieldSpan = header.FieldSpan;
 const Limits = framing.Limits;
 const Span = target.Span;
 
-/// A parsed request head (or trailer section). Scratch that belongs to the caller: `feed` fills it and it
-/// stays valid as long as the bytes that were fed do.
+/// A parsed request head (or trailer section). The caller's scratch: `feed` fills it, and it is valid as long
+/// as the fed bytes.
 pub const Head = struct {
-    /// Capacity for fields; its length bounds the count together with Limits.header_count_max.
+    /// Room for fields; its length and Limits.header_count_max limit their count.
     storage: []FieldSpan,
-    /// All bytes of the head, first byte of the request line to the end of the blank line. All
-    /// spans refer to it.
+    /// All bytes of the head, from the request line through the blank line. The spans refer to it.
     text: []const u8 = "",
-    /// In the order of arrival. A Host field says whom an absolute-form target is for, whatever the peer has
-    /// said there, and stands last if the peer sent none (RFC 9112 3.2.2). A Content-Length that was
-    /// repeated is there once.
+    /// In the order of arrival. With an absolute-form target the Host field has the value of its authority;
+    /// if the peer has sent no Host, one is added at the end (RFC 9112 section 3.2.2). A repeated
+    /// Content-Length is here once.
     fields: []const FieldSpan = &.{},
     method: Method = .GET,
     method_text: Span = .{},
-    /// Request target as received; its pieces are split already.
+    /// The request target as received; the fields below have its pieces.
     target: Span = .{},
     target_form: target.Form = .origin,
-    /// Still percent-encoded, and well-formed so; never empty.
+    /// Percent-encoded without errors; never empty.
     path: Span = .{},
     /// The query, without the "?".
     query: Span = .{},
     /// The target has a "?".
     has_query: bool = false,
-    /// The target is an https URI: it has to come over TLS, or from a gateway that is trusted (RFC
-    /// 9110 section 7.4).
+    /// The target is an https URI, which must come over TLS or from a trusted gateway (RFC 9110 section 7.4).
     https: bool = false,
-    /// The host that the request is for: the authority of an absolute-form target, else the value of the Host
-    /// field; empty without either.
+    /// The host of the request: the authority of an absolute-form target, else the value of the Host field;
+    /// empty without either.
     authority: Span = .{},
     version: framing.Version = .http_1_1,
     body: framing.BodyKind = .none,
-    /// The request allows the connection to persist (RFC 9112 9.3).
+    /// The request allows the connection to persist (RFC 9112 section 9.3).
     keep_alive: bool = true,
     expect_continue: bool = false,
-    /// `Connection: upgrade` and an Upgrade field are both there (HTTP/1.1 only).
+    /// The request has both `Connection: upgrade` and an Upgrade field (HTTP/1.1 only).
     upgrade: bool = false,
 
-    /// Forgets everything but the storage.
+    /// Resets all fields except the storage.
     pub fn reset(head: *Head) void {
         head.* = .{ .storage = head.storage };
     }
 
-    /// The name of the last field if the peer did not send it, so that it is not in `text`; else empty.
+    /// The name of the last field if the engine added it, so that it is not in `text`; else empty.
     pub fn added(head: *const Head) []const u8 {
         if (head.fields.len == 0) return "";
         const last = head.fields[head.fields.len - 1];
         return if (last.name_len == 0) last.id.text() else "";
     }
 
-    /// The storage that the limits allow to be used.
+    /// The part of the storage that the limits allow.
     pub fn capacity(head: *const Head, limits: *const Limits) []FieldSpan {
         return head.storage[0..@min(head.storage.len, limits.header_count_max)];
     }
 };
 
-/// A parser's verdict about the bytes so far.
+/// The result of parsing the bytes so far.
 pub const Outcome = union(enum) {
-    /// No decision without more bytes.
+    /// More bytes are needed.
     incomplete,
     /// The section ends before this index.
     complete: usize,
     refused: Refusal,
 };
 
-/// The place within a request head. Call `parse` with the head's bytes, from its first byte on, each time
-/// there are more of them.
+/// The position in a request head. `parse` must be called with all bytes of the head so far, each time more
+/// have come.
 pub const Parser = struct {
     place: Place = .start,
 
@@ -97,12 +95,13 @@ pub const Parser = struct {
         const start: Place = .{ .method = .{ .scanned = 0 } };
     };
 
-    /// Whether no byte has been looked at yet.
+    /// Whether no byte was parsed yet.
     pub fn isFresh(parser: *const Parser) bool {
         return parser.place == .method and parser.place.method.scanned == 0;
     }
 
-    /// Reads on. `complete` means that `head` is filled, framing included; the parser is then used up.
+    /// Continues parsing. After `complete`, `head` is filled, including framing, and the parser cannot be
+    /// used again.
     pub fn parse(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
         const fresh = parser.isFresh();
         head.reset();
@@ -137,7 +136,7 @@ pub const Parser = struct {
     }
 
     fn requestLine(parser: *Parser, bytes: []const u8, limits: *const Limits, head: *Head) Outcome {
-        // The window has a byte more than the limit: if the end of the request line is not in it, the line is
+        // The window has one byte more than the limit: without the end of the request line in it, the line is
         // too long.
         const line_max: usize = limits.request_line_bytes_max;
         const window = bytes[0..@min(bytes.len, line_max + 1)];
@@ -158,7 +157,7 @@ pub const Parser = struct {
                 if (end == window.len) return short;
                 if (window[end] != ' ') return bad("malformed request line");
                 if (noteTarget(head, window, part.at, part.scanned)) |refusal| return .{ .refused = refusal };
-                // The version's length is known, so that it can be told already whether it fits.
+                // The version's length is fixed, so it is known already if the line is too long.
                 if (end + 1 + version_form.len - "\r\n".len > line_max) return too_long_line;
                 const next: u32 = @intCast(end + 1);
                 parser.place = .{ .version = .{ .at = next } };
@@ -169,8 +168,8 @@ pub const Parser = struct {
     }
 };
 
-/// Fills `head` with what can be told of a request that was refused, or is not complete, for those who keep a
-/// log: `bytes` begin with its request line. False: not even that can be read, and `head` is scratch.
+/// Fills `head` with the known facts of a request that was refused or is incomplete, for a log. `bytes` begin
+/// with its request line. False: not even that line can be parsed, and `head` is undefined.
 pub fn glimpse(bytes: []const u8, limits: *const Limits, head: *Head) bool {
     var parser: Parser = .{};
     const outcome = parser.parse(bytes, limits, head);
@@ -181,15 +180,15 @@ pub fn glimpse(bytes: []const u8, limits: *const Limits, head: *Head) bool {
     return true;
 }
 
-/// Whether bytes that begin with a request line, or with some of it, ask for HEAD. Then whatever is answered
-/// has no content, a refusal of the head included (RFC 9110 9.3.2).
+/// Whether bytes that begin with (a part of) a request line have the method HEAD. Then no response has
+/// content, not even a refusal of the head (RFC 9110 section 9.3.2).
 pub fn asksForHead(bytes: []const u8) bool {
     return std.mem.startsWith(u8, bytes, "HEAD ");
 }
 
-/// Parses nearly every request line in few steps: a common method, a path without anything encoded, perhaps
-/// a query, HTTP/1.1, and the line is complete. Returns the index behind its end, or null for any other line.
-/// `requestLine` gives the same result for such a line, in more steps.
+/// Parses nearly all request lines in few steps: a complete line with a common method, a path without
+/// percent-encoding, optionally a query, and HTTP/1.1. Returns the index after its end; null: any other line.
+/// For such a line `requestLine` has the same result, in more steps.
 fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {
     const method: Method, const at: usize = inline for (.{ Method.GET, Method.POST, Method.HEAD }) |method| {
         const start = @tagName(method) ++ " ";
@@ -205,7 +204,7 @@ fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {
         head.has_query = true;
     }
     const version = " HTTP/1.1\r\n";
-    // The limit is on the line without its CRLF.
+    // The limit does not include the CRLF.
     if (end + version.len - "\r\n".len > window.len or !std.mem.startsWith(u8, bytes[end..], version)) {
         head.query = .{};
         head.has_query = false;
@@ -220,13 +219,13 @@ fn plainRequestLine(bytes: []const u8, line_max: usize, head: *Head) ?usize {
     return end + version.len;
 }
 
-/// Method and target of a request line whose target lies at `at`..`end`.
+/// Stores method and target of a request line whose target is `at`..`end`, or returns a refusal.
 fn noteTarget(head: *Head, window: []const u8, at: u32, end: u32) ?Refusal {
     assert(at >= 2 and at <= end);
     head.method_text = .{ .at = 0, .len = at - 1 };
     head.method = .parse(head.method_text.of(window));
     head.target = .{ .at = at, .len = end - at };
-    if (head.method == .CONNECT) return null; // CONNECT is refused for its method, whatever its target is
+    if (head.method == .CONNECT) return null; // CONNECT is refused because of the method, with any target
     switch (target.parse(head.method, head.target.of(window))) {
         .refused => |refusal| return refusal,
         .parts => |parts| {
@@ -241,12 +240,12 @@ fn noteTarget(head: *Head, window: []const u8, at: u32, end: u32) ?Refusal {
     }
 }
 
-/// How a request line ends; `d` stands for a digit.
+/// The end of a request line; `d` stands for a digit.
 const version_form = "HTTP/d.d\r\n";
 
 fn versionEnd(bytes: []const u8, at: usize, head: *Head) Outcome {
     if (std.mem.startsWith(u8, bytes[at..], "HTTP/1.1\r\n")) {
-        // The version that nearly all clients send is found in two compares.
+        // The version of nearly all clients is found by two comparisons.
         head.version = .http_1_1;
         return .{ .complete = at + version_form.len };
     }
@@ -257,12 +256,12 @@ fn versionEnd(bytes: []const u8, at: usize, head: *Head) Outcome {
     }
     if (text.len < version_form.len) return .incomplete;
     if (text[5] != '1') return .{ .refused = .{ .status = 505, .detail = "unsupported HTTP version" } };
-    // A higher minor version is understood as the highest that we know (RFC 9110 section 2.5).
+    // A higher minor version is treated as the highest known one (RFC 9110 section 2.5).
     head.version = if (text[7] == '0') .http_1_0 else .http_1_1;
     return .{ .complete = at + version_form.len };
 }
 
-/// Completes a head with the facts that follow from its fields, or says why it is refused.
+/// Completes a head with the facts from its fields, or returns a refusal.
 fn judge(head: *Head, limits: *const Limits) ?Refusal {
     if (head.method.refusal(head.method_text.of(head.text))) |refusal| return refusal;
     switch (framing.request(head.version, head.text, head.fields, limits.body_bytes_max)) {
@@ -281,8 +280,7 @@ fn judge(head: *Head, limits: *const Limits) ?Refusal {
     }
 }
 
-/// Leaves one Content-Length with one number, so that nothing downstream has to read "5, 5" (RFC
-/// 9110 section 8.6).
+/// Leaves one Content-Length with one number, so that no later reader sees "5, 5" (RFC 9110 section 8.6).
 noinline fn keepOneLength(head: *Head) void {
     var kept: usize = 0;
     var seen = false;
@@ -300,9 +298,8 @@ noinline fn keepOneLength(head: *Head) void {
     head.fields = head.storage[0..kept];
 }
 
-/// Decides once whom the request is for: the authority of an absolute-form
-/// target takes the place of what Host says, or of a Host field that HTTP/1.0 did without. `host`: the
-/// field, if there is one.
+/// Makes the authority of an absolute-form target the value of the Host field, and adds that field if
+/// HTTP/1.0 has none, so that all readers see the same host. `host`: the field; null: none.
 noinline fn overrideHost(head: *Head, host: ?*const FieldSpan, capacity: []FieldSpan) ?Refusal {
     const at = if (host) |field| field - head.fields.ptr else head.fields.len;
     if (at == head.fields.len) {
@@ -321,23 +318,23 @@ noinline fn overrideHost(head: *Head, host: ?*const FieldSpan, capacity: []Field
     return null;
 }
 
-/// The place within a section of field lines: the rest of a head, or a trailer section.
+/// The position in a section of field lines: the rest of a head, or a trailer section.
 pub const Fields = struct {
-    /// Start of the current line.
+    /// The start of the current line.
     line_at: u32,
     /// The current line has no control byte before this index.
     scanned: u32,
-    /// Complete lines before the current line.
+    /// The number of complete lines before the current one.
     count: u16,
 
-    /// A field section that starts at `at`.
+    /// Makes the position at the start of a field section at `at`.
     pub fn init(at: u32) Fields {
         return .{ .line_at = at, .scanned = at, .count = 0 };
     }
 
-    /// Reads on until the blank line. `bytes` starts where it started at the first call; `bytes_max`
-    /// counts from there. The lines that this call reads fill `storage` at their number; its length
-    /// bounds their count.
+    /// Continues parsing up to the blank line. `bytes` must start with the same byte in all calls;
+    /// `bytes_max` counts from there. Each line that this call parses is stored in `storage` at its number;
+    /// the length of `storage` limits the lines.
     pub fn parse(fields: *Fields, bytes: []const u8, bytes_max: usize, storage: []FieldSpan) Outcome {
         const window = bytes[0..@min(bytes.len, bytes_max)];
         return switch (fields.advance(window, storage)) {
@@ -355,7 +352,7 @@ pub const Fields = struct {
         };
     }
 
-    /// Why `advance` stopped.
+    /// The reason why `advance` stopped.
     const Stop = enum {
         blank_line,
         out_of_bytes,
@@ -367,8 +364,7 @@ pub const Fields = struct {
         illegal_byte,
     };
 
-    /// The loop over lines. What happens once per line is here, and nothing else, so that it
-    /// stays in registers.
+    /// The loop over lines. It contains only the work of each line, so that its variables stay in registers.
     fn advance(fields: *Fields, window: []const u8, storage: []FieldSpan) Stop {
         assert(fields.line_at <= fields.scanned and window.len <= std.math.maxInt(u32));
         var at: usize = fields.line_at;
@@ -387,14 +383,14 @@ pub const Fields = struct {
             if (!std.mem.eql(u8, window[end..][0..2], "\r\n")) return .illegal_byte;
             if (end == at) return .blank_line;
             if (syntax.isSpace(window[at])) return .folded;
-            // The colon of a line that an earlier call has begun lies before what this one scans.
+            // In a line that an earlier call began, the colon lies before the bytes that this call scans.
             const colon = if (resumed) syntax.find(.colon, window[0..end], at) else line.colon;
             if (colon >= end) return .no_colon;
             const name = window[at..colon];
             if (name.len > std.math.maxInt(u16)) return .long_name;
             const id: header.Id = .fromName(name);
             if (id == .other and !syntax.isToken(name)) return .bad_name;
-            // A CR stands behind the value, so that this ends.
+            // A CR follows the value, so this loop ends.
             var start = colon + 1;
             while (syntax.isSpace(window[start])) start += 1;
             var stop = end;
@@ -496,7 +492,7 @@ test "garbage is refused at its first illegal byte" {
     }
 }
 
-/// A head put together at random from pieces that parsers get wrong.
+/// Makes a random head from pieces that are difficult for parsers.
 fn randomHead(random: std.Random, buffer: []u8) []const u8 {
     const pieces = [_][]const u8{
         "GET ",                 "POST ",
@@ -546,7 +542,7 @@ test "the short way of a request line says what the long way says" {
         limits.request_line_bytes_max = random.intRangeAtMost(u32, 1, 64);
         var short: Head = .{ .storage = &.{} };
         const end = plainRequestLine(text, limits.request_line_bytes_max, &short) orelse {
-            // The short way leaves no value behind that the long way would not overwrite.
+            // The short way must leave no value that the long way would not overwrite.
             try std.testing.expectEqual(Head{ .storage = &.{} }, short);
             continue;
         };
@@ -559,7 +555,7 @@ test "the short way of a request line says what the long way says" {
     try std.testing.expect(taken > random_heads / 4);
 }
 
-/// The scalar twin of Fields.parse: the same answer, one byte at a time, from the start of the section.
+/// The scalar twin of Fields.parse: the same result, one byte at a time, from the start of the section.
 fn fieldsTwin(at: u32, bytes: []const u8, bytes_max: usize, storage: []FieldSpan, count: *usize) Outcome {
     const window = bytes[0..@min(bytes.len, bytes_max)];
     const short: Outcome = if (bytes.len >= bytes_max) tooLarge("header section too large") else .incomplete;
@@ -617,11 +613,11 @@ test "fields and their scalar twin agree on random heads, whole and in two piece
     }
 }
 
-/// How many heads the random tests try.
+/// The number of random heads per test.
 const random_heads = 20_000;
 
-/// The outcome of parsing a head that comes whole. The head is parsed again in pieces of each size, and the
-/// outcome has to be the same, at the same byte. `head` has room.
+/// Returns the outcome of parsing a whole head, and expects the same outcome, at the same byte, when it comes
+/// in pieces of several sizes. `head` must have room.
 fn parseAnyhow(text: []const u8, limits: *const Limits, head: *Head) !Outcome {
     var parser: Parser = .{};
     const whole = parser.parse(text, limits, head);
@@ -671,7 +667,7 @@ test "limits hold to the byte: the request line" {
             "request line too long",
             method ++ " /" ++ room[0..51] ++ " HTTP/1.1" ++ fields,
         );
-        // The refusal comes without the version, and without an end of the line.
+        // The refusal does not wait for the version or the end of the line.
         try expectRefused(414, "request line too long", method ++ " /" ++ room[0..51] ++ " ");
         try expectRefused(414, "request line too long", method ++ " /" ++ room[0..60]);
     }
@@ -820,7 +816,7 @@ test "whom a request is for is said once" {
         try std.testing.expectEqual(@intFromBool(std.mem.find(u8, text, "X:") != null), others);
         try std.testing.expectEqualStrings(host, found);
     }
-    // The field that is added counts like the others.
+    // The added field counts like the others.
     try expectRefused(
         431,
         "too many fields",

@@ -1,7 +1,7 @@
-//! The rules for the fields that an application gives a response: which ones go out, in heads and in trailers
-//! (RFC 9110 sections 6.5.1, 7.6.1, 8.6 and 15.5.22), and what the head learns from them.
-//! Nothing that an application hands over can break out of its line: names are tokens, values have no
-//! controls but HTAB. Does not know: what the engine adds (encode.zig, session.zig).
+//! The rules for the fields of an application's response: which ones are sent, in heads and in trailers (RFC
+//! 9110 sections 6.5.1, 7.6.1, 8.6 and 15.5.22), and the facts that the head takes from them. No field of an
+//! application can break out of its line: names are tokens, and values have no controls except HTAB. Does not
+//! know: the lines that the engine adds (encode.zig, session.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const encode = @import("encode.zig");
@@ -14,41 +14,41 @@ const Writer = encode.Writer;
 
 pub const FieldError = field_check.FieldError;
 
-/// Upper bound of the bytes that these fields take.
+/// The maximum number of bytes that these fields take.
 pub fn fieldsSize(fields: []const Field) usize {
     var size: usize = 0;
     for (fields) |field| size += field.name_len + field.value_len + encode.field_overhead;
     return size;
 }
 
-/// Which of an application's fields go out.
+/// The fields of an application that are sent.
 pub const Policy = enum {
-    /// All but hop-by-hop fields.
+    /// All except hop-by-hop fields.
     head,
-    /// All but hop-by-hop fields and Content-Length.
+    /// All except hop-by-hop fields and Content-Length.
     head_without_length,
-    /// As head, but Upgrade goes out: 426 has to say what to upgrade to (RFC 9110 section 15.5.22).
+    /// Like head, but with Upgrade, in which 426 must name a protocol (RFC 9110 section 15.5.22).
     upgrade_required,
-    /// As head_without_length, but Upgrade goes out: 101.
+    /// Like head_without_length, but with Upgrade: for 101.
     switching,
-    /// All fields but those that are forbidden in trailers.
+    /// All except those that are forbidden in trailers.
     trailers,
 };
 
-/// Facts that the pass over an application's fields found.
+/// Facts from the pass over an application's fields.
 pub const Found = struct {
     content_length: ?u64 = null,
     date: bool = false,
-    /// An Upgrade field went out, which Connection has to name (RFC 9110 section 7.8).
+    /// An Upgrade field is sent, which Connection must name (RFC 9110 section 7.8).
     upgrade: bool = false,
-    /// A field was dropped that is the engine's business.
+    /// A field was dropped because only the engine may send it.
     dropped: bool = false,
-    /// The field that an error is about.
+    /// After an error: the index of the refused field.
     bad_field: usize = 0,
 };
 
-/// Checks and writes an application's fields. After an error the writer's content is undefined, and
-/// `found.bad_field` is the index of the field.
+/// Checks and writes an application's fields. After an error the content of the writer is undefined, and
+/// `found.bad_field` is the index of the refused field.
 pub fn putFields(writer: *Writer, fields: []const Field, policy: Policy, found: *Found) FieldError!void {
     for (fields, 0..) |field, index| {
         errdefer found.bad_field = index;
@@ -58,7 +58,7 @@ pub fn putFields(writer: *Writer, fields: []const Field, policy: Policy, found: 
     }
 }
 
-/// Checks a field; whether it is written. After an error only `found.bad_field` is to be set.
+/// Checks a field, and returns true if it is to be written. After an error the caller sets `found.bad_field`.
 pub inline fn goesOut(name: []const u8, value: []const u8, policy: Policy, found: *Found) FieldError!bool {
     const id = try field_check.idOf(name, value);
     return id == .other or try passes(id, value, policy, found);
@@ -91,21 +91,21 @@ fn passes(id: header.Id, value: []const u8, policy: Policy, found: *Found) Field
     return !drop;
 }
 
-/// An application's fields in wire form: checked and written once, one after the other, and copied in one
-/// piece when a response starts. Hop-by-hop fields are dropped. The memory is the caller's.
+/// An application's fields in wire form: checked and written once, and copied as a whole when a response
+/// starts. Hop-by-hop fields are dropped. The memory is the caller's.
 pub const Lines = struct {
     text: []u8 = &.{},
-    /// Fields that decide about the head. A Content-Length is here and not in `text`, because the response
-    /// decides whether it goes out.
+    /// Facts from these fields. Content-Length is here and not in `text`, because the response decides if it
+    /// is sent.
     found: Found = .{},
 
-    /// Bytes that `add` needs.
+    /// The number of bytes that `add` needs.
     pub fn sizeOf(name: []const u8, value: []const u8) usize {
         return name.len + value.len + encode.field_overhead;
     }
 
-    /// Adds a field. `room` lies directly behind `text`, unless that is empty, and holds at least
-    /// sizeOf(name, value) bytes. After an error nothing has changed.
+    /// Adds a field. `room` lies directly after `text` (unless that is empty) and has at least sizeOf(name,
+    /// value) bytes. After an error nothing has changed.
     pub fn add(lines: *Lines, name: []const u8, value: []const u8, room: []u8) FieldError!void {
         assert(lines.text.len == 0 or lines.text.ptr + lines.text.len == room.ptr);
         if (!try goesOut(name, value, .head_without_length, &lines.found)) return;
@@ -115,16 +115,15 @@ pub const Lines = struct {
         lines.text = start[0 .. lines.text.len + writer.len];
     }
 
-    /// An iterator over the fields.
     pub fn iterator(lines: *const Lines) Iterator {
         return .{ .rest = lines.text };
     }
 
-    /// Yields the fields in their order.
+    /// Returns the fields in their order.
     pub const Iterator = struct {
         rest: []const u8,
 
-        /// The next field, or null at the end.
+        /// Returns the next field; null: there is no more.
         pub fn next(it: *Iterator) ?Field {
             if (it.rest.len == 0) return null;
             const colon = syntax.find(.colon, it.rest, 0);

@@ -1,26 +1,25 @@
-//! Finds the line ends and the colons after names in the field lines of a head, in one pass over its bytes.
-//! Does not know: what a line means, and which ends are legal (head.zig). RFC 9112 section 5.
+//! Finds the line ends and the colons after names in a head's field lines, in one pass over the bytes. Does
+//! not know: the meaning of lines, and which ends are legal (head.zig). RFC 9112 section 5.
 //!
-//! A search per line and byte class starts and ends a vector loop two or three times for each of these
-//! short lines, which costs more than the loop itself. Here 64 bytes at a time become two words of
-//! marks, and counting their zeros gives the lines: 8 fields of a browser in 1,300
-//! instructions instead of 3,200.
+//! A search for each line and byte class would start and end a vector loop two or three times for each of
+//! these short lines, which takes longer than the loop itself. Here two words of marks stand for 64 bytes,
+//! and counting their zeros gives the lines: 8 fields of a browser take 1,300 instructions instead of 3,200.
 const std = @import("std");
 const assert = std.debug.assert;
 const syntax = @import("../http/syntax.zig");
 
-/// Special bytes among 64; bit 0 is the first byte. Bits behind the last byte are 0.
+/// Marks for the special bytes among 64; bit 0 is the first byte. Bits after the last byte are 0.
 pub const Marks = struct {
-    /// Controls other than HTAB: CR, which ends a line, and what no line may contain.
+    /// Controls except HTAB: CR, which ends a line, and bytes that no line may contain.
     controls: u64 = 0,
     colons: u64 = 0,
 
     pub const window_bytes = 64;
 
-    /// Bytes per vector: the machine's, but not more than 32.
+    /// The number of bytes per vector: the machine's, but at most 32.
     const lane = syntax.block_bytes;
 
-    /// The marks of `bytes[at..]`, of its first 64 bytes if it has more.
+    /// Returns the marks of the first 64 bytes of `bytes[at..]`, or of fewer if there are no more.
     pub fn of(bytes: []const u8, at: usize) Marks {
         const rest = bytes[at..];
         var marks: Marks = .{};
@@ -32,13 +31,13 @@ pub const Marks = struct {
         var seen: usize = 0;
         while (rest.len - seen >= lane) : (seen += lane) marks.note(rest[seen..][0..lane].*, 0, seen);
         if (seen < rest.len) {
-            // The lane that ends where the bytes end; what lies before `seen` is shifted away.
+            // The lane at the end of the bytes; those before `seen` are shifted out.
             marks.note(bytes[bytes.len - lane ..][0..lane].*, lane - (rest.len - seen), seen);
         }
         return marks;
     }
 
-    /// The scalar twin of `of`: the same answer, one byte at a time.
+    /// The scalar twin of `of`: the same result, one byte at a time.
     pub fn ofScalar(bytes: []const u8, at: usize) Marks {
         var marks: Marks = .{};
         const rest = bytes[at..];
@@ -50,7 +49,7 @@ pub const Marks = struct {
         return marks;
     }
 
-    /// Adds the marks for the bytes of `block`, without its first `skipped` bytes, from bit `at` on.
+    /// Adds the marks of `block`, without its first `skipped` bytes, from bit `at` on.
     inline fn note(marks: *Marks, block: [lane]u8, skipped: usize, at: usize) void {
         const Lane = @Int(.unsigned, lane);
         const controls: Lane = @bitCast(syntax.Class.control.hits(lane, block));
@@ -60,31 +59,30 @@ pub const Marks = struct {
     }
 };
 
-/// Reads lines of `text` from left to right, each of its bytes once.
+/// Finds the lines of `text` from left to right, reading each byte once.
 pub const Lines = struct {
     text: []const u8,
-    /// The first byte that `marks` is about.
+    /// The index of the first byte of `marks`.
     base: usize,
     marks: Marks,
 
-    /// The ends of a line, and of the field name in it.
+    /// The ends of a line and of its field name.
     pub const Line = struct {
-        /// The first control at or after the place that was asked for; the text's length if there is none.
+        /// The index of the first control at or after the requested position; the text's length: none.
         end: usize,
-        /// The first colon at or after that place; `end` or more if the line has none.
+        /// The index of the first colon at or after that position; if the line has none, `end` or more.
         colon: usize,
     };
 
-    /// Reads lines from `at` on.
+    /// Starts at index `at`.
     pub fn init(text: []const u8, at: usize) Lines {
         return .{ .text = text, .base = at, .marks = .of(text, at) };
     }
 
-    /// The end of the line in which `from` lies. `from` never goes back.
+    /// Returns the end of the line that contains `from`, which must not be less than in the last call.
     pub inline fn next(lines: *Lines, from: usize) Line {
         assert(from >= lines.base);
-        // Windows follow each other at a fixed distance, whatever the lines are: then the processor can
-        // load ahead of them.
+        // The distance of windows does not depend on the lines, so the processor can load ahead.
         while (from - lines.base >= Marks.window_bytes) lines.advance();
         var live = @as(u64, std.math.maxInt(u64)) << @truncate(from - lines.base);
         var colon: usize = lines.text.len;
@@ -140,7 +138,7 @@ test "lines come out as a byte by byte search finds them" {
     const random = prng.random();
     var buffer: [400]u8 = undefined;
     for (0..500) |round| {
-        // The texts have a control byte in every second place, or hardly any.
+        // The texts have a control byte at every second position, or hardly any.
         const rarity = 2 + round % 150;
         for (&buffer) |*byte| byte.* = switch (random.uintLessThan(usize, rarity)) {
             0 => '\r',

@@ -1,11 +1,11 @@
 //! The state machine of an HTTP/1 connection: unread bytes in, at most one event out; commands in, bytes out.
-//! RFC 9112. Does not know: sockets, buffers beyond the one that it is shown, time, who answers.
+//! RFC 9112. Does not know: sockets, buffers other than the arguments, time, and the maker of responses.
 //!
-//! The way of an exchange: `feed` until `.request`, and on until `.end` if the head has a body;
-//! meanwhile `planStart`, `planBody`..., `planEnd`, each followed by `apply`, which cannot fail, once
-//! its bytes are queued; then `disposition` says what becomes of the connection, and `next` begins the
-//! next exchange. Pipelined requests wait in the caller's buffer: no byte behind the current request is
-//! looked at before `next`.
+//! The calls for an exchange: `feed` until `.request`, and until `.end` if the head announces a body;
+//! meanwhile `planStart`, `planBody`..., `planEnd`, each followed by `apply`, which cannot fail, when its
+//! bytes are queued; then `disposition`, which tells what follows on the connection, and `next`, which begins
+//! the next exchange. Pipelined requests wait in the caller's buffer: no byte after the current request is
+//! read before `next`.
 const std = @import("std");
 const assert = std.debug.assert;
 const content = @import("body.zig");
@@ -33,124 +33,123 @@ pub const Span = @import("../http/target.zig").Span;
 pub const Step = event.Step;
 pub const Version = framing.Version;
 
-/// A response's head, as an application asks for it. Everything is only read during the call that takes it.
+/// The head of a response, from an application. All memory is only read during the call.
 pub const Response = struct {
     /// 200..599.
     status: u16,
     fields: []const Field = &.{},
-    /// Further fields, in wire form already.
+    /// More fields, in wire form; null: none.
     lines: ?*const Lines = null,
-    /// Says `Connection: keep-alive` to HTTP/1.1 clients too, which take it for granted, if the
+    /// `Connection: keep-alive` is also sent to HTTP/1.1 clients, for which it is the default, if the
     /// connection will persist.
     says_keep_alive: bool = false,
-    /// Sent unless the application has a Date of its own, or unless null.
+    /// Sent unless the application has a Date field. Null: no date.
     date: ?*const [date.bytes_len]u8 = null,
-    /// Content that is written behind the head.
+    /// Content that is written after the head.
     content: []const u8 = "",
-    /// Bytes of further content that the caller puts behind `content`, in the same piece.
+    /// The number of further bytes of content that the caller appends to `content`, in the same piece.
     rest: u64 = 0,
-    /// The response is complete with that: a Content-Length is added if the fields have none.
+    /// No more content follows: a Content-Length is added if the fields have none.
     end: bool = false,
     /// The connection closes after this response.
     close: bool = false,
-    /// Without content: the head stays open until the first of it, or `planHeadEnd`.
+    /// If there is no content: the head stays open until the first content, or `planHeadEnd`.
     hold: bool = false,
 };
 
 /// A piece of content.
 pub const Piece = struct {
     len: u64,
-    /// The response is complete with this piece.
+    /// No more content follows.
     last: bool = false,
     /// The connection closes after this response.
     close: bool = false,
 };
 
-/// Why a response cannot begin like that.
+/// Reasons why a response cannot start in this way.
 pub const StartError = error{InvalidStatus} || response_fields.FieldError || BodyError;
 pub const BodyError = order_file.BodyError;
-/// Why a response cannot end like that.
+/// Reasons why a response cannot end in this way.
 pub const EndError = error{ InvalidFieldName, InvalidFieldValue } || order_file.EndError;
 
-/// A piece of output that was written into the caller's memory. It counts when the session is told so
-/// (`apply`), and need not.
+/// Output that was written to the caller's memory. It takes effect with `apply`; a plan may also be dropped.
 pub const Plan = struct {
-    /// Bytes that were written. Content that the caller has goes behind them.
+    /// The number of bytes that were written. The caller's content follows them.
     len: usize = 0,
-    /// Whether that content is sent: not to HEAD, nor with 204 and 304, nor if it is empty.
+    /// That content is sent: not to HEAD, nor with 204 and 304, nor if it is empty.
     payload: bool = false,
-    /// Bytes that go behind the content. Static.
+    /// Bytes that follow the content. Static.
     suffix: []const u8 = "",
     change: Change,
 };
 
-/// The state of the session after a plan was carried out.
+/// The state of the session after a plan is applied.
 pub const Change = struct {
     order: Order,
     connection_field: ConnectionField = .{},
     persist: bool = true,
     dropped_hop_field: bool,
-    /// Bytes of content, and of trailers, that wait to be framed: of streams only.
+    /// Only for streams: bytes of content, and of trailers, that wait to be framed.
     queued: u64 = 0,
     trailers: u32 = 0,
 };
 
 /// Whether a connection persists after a response.
 pub const Disposition = enum {
-    /// Call `next`; the next request may come, or has come already.
+    /// The connection persists. `next` must be called; the next request may have come already.
     keep_alive,
     close,
-    /// The connection may persist, but the request's content is not read to its end: feed and
-    /// discard, then ask again.
+    /// The connection may persist, but the request's content has not ended: feed and discard it, and then ask
+    /// again.
     drain,
 };
 
-/// The response that lets a waiting client send its content.
+/// The response that makes a waiting client send its content.
 pub const continue_text = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Upper bound of what `planStart` (without lines and content), `informational` and `switchProtocols` write
-/// for these fields, in bytes.
+/// The maximum number of bytes that `planStart` (without lines and content), `informational` and
+/// `switchProtocols` write for these fields.
 pub fn startSize(fields: []const Field) usize {
     return encode.head_overhead_bytes_max + encode.chunk_prefix_bytes_max + body_suffix_bytes_max +
         response_fields.fieldsSize(fields);
 }
 
-/// Upper bound of what `planEnd` writes for these trailers, the end of a held head included, in bytes.
+/// The maximum number of bytes that `planEnd` writes for these trailers, including the end of a held head.
 pub fn endSize(trailers: []const Field) usize {
     return encode.head_end_bytes_max + last_chunk.len + response_fields.fieldsSize(trailers) + "\r\n".len;
 }
 
-/// Upper bound of what `planBody` writes: the end of a held head and the line before a chunk, in bytes.
+/// The maximum number of bytes that `planBody` writes: the end of a held head and the line before a chunk.
 pub const body_prefix_bytes_max = encode.head_end_bytes_max + encode.chunk_prefix_bytes_max;
 
-/// Upper bound of `Plan.suffix`, in bytes.
+/// The maximum length of `Plan.suffix`, in bytes.
 pub const body_suffix_bytes_max = "\r\n".len + last_chunk.len + "\r\n".len;
 
 const last_chunk = "0\r\n";
 
 const upgrade_required = 426;
 
-/// Empty lines before a request line that are skipped (RFC 9112 section 2.2): old clients send one after a
-/// POST.
+/// The maximum number of empty lines that are skipped before a request line (RFC 9112 section 2.2): old
+/// clients send one after a POST.
 const blank_lines_max = 4;
 
 comptime {
-    // Each connection has a session, so its size counts.
+    // Each connection has a session, so its size matters.
     assert(@sizeOf(Session) <= 88);
 }
 
-/// Which way the peer's bytes are read.
+/// The part of the peer's bytes that is being read.
 const Input = union(enum) {
     head: head_file.Parser,
     counted: content.Counted,
     chunked: content.Chunked,
-    /// The request has been read to its end.
+    /// The request was read to its end.
     complete,
     refused,
     tunnel,
 };
 
-/// Words of a response's Connection field besides those about persistence.
+/// The words of a response's Connection field except those about persistence.
 const ConnectionField = struct { upgrade: bool = false, says_keep_alive: bool = false };
 
 /// The state of one connection. No deinit: it owns nothing.
@@ -158,37 +157,36 @@ pub const Session = struct {
     limits: *const Limits,
     input: Input = .{ .head = .{} },
     order: Order = .unstarted,
-    /// The Connection field of a response whose head is open.
+    /// The Connection field of a response with an open head.
     connection_field: ConnectionField = .{},
-    /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the offending field.
+    /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the refused field.
     bad_field: u16 = 0,
-    /// The application sent a field of this exchange that is not its business (Connection and the
-    /// like); it was dropped.
+    /// A field of this exchange was dropped because only the engine may send it (Connection and others).
     dropped_hop_field: bool = false,
     method: Method = .GET,
     version: Version = .http_1_1,
-    /// Whether the client waits for 100 (Continue).
+    /// Tells if the client waits for 100 (Continue).
     continuation: enum(u8) { not_expected, expected, sent } = .not_expected,
     /// The connection may outlive this exchange, as far as is known.
     persist: bool = true,
     upgrade_offered: bool = false,
     blank_lines: u8 = 0,
 
-    /// A session for a fresh connection. `limits` must outlive it.
+    /// Makes the session of a new connection. `limits` must outlive it.
     pub fn init(limits: *const Limits) Session {
         return .{ .limits = limits };
     }
 
-    /// Reads on. `bytes` are all the bytes that were received and not consumed yet. `head` is filled at
-    /// `.request` and `.trailers` and refers to `bytes` of this call; otherwise it is scratch. Ask again
-    /// until `.need_more`, `.refused`, `.end`, or `.request` without a body (no `.end` follows): then
-    /// not before `next`.
+    /// Reads more bytes. `bytes`: all bytes that were received and not consumed. `head` is filled at
+    /// `.request` and `.trailers` and refers to `bytes` of this call; otherwise it is undefined. Must be
+    /// called again until `.need_more`, `.refused`, `.end`, or `.request` without a body (no `.end` follows);
+    /// after an end not before `next`.
     pub fn feed(s: *Session, bytes: []const u8, head: *Head) Step {
         const step = switch (s.input) {
             .head => s.feedHead(bytes, head),
             .counted => |*counted| counted.feed(bytes),
             .chunked => |*chunked| chunked.feed(bytes, s.limits, head),
-            // A WebSocket stops within a piece; the caller offers the rest again.
+            // A WebSocket may consume only a part of a piece; the caller offers the rest again.
             .tunnel => Step{
                 .consumed = bytes.len,
                 .event = if (bytes.len == 0) .need_more else .{ .body = bytes },
@@ -205,7 +203,7 @@ pub const Session = struct {
             },
             .need_more, .body, .trailers => {},
         }
-        // A client that sends its content has stopped waiting.
+        // A client that sends its content has stopped waiting for 100.
         if (s.continuation == .expected and step.event != .request and step.consumed != 0) {
             s.continuation = .not_expected;
         }
@@ -233,7 +231,7 @@ pub const Session = struct {
         };
     }
 
-    /// Keeps what the response depends on, since the head is gone by then.
+    /// Keeps the facts that the response depends on, because the head is gone by then.
     fn accept(s: *Session, head: *const Head) void {
         s.method = head.method;
         s.version = head.version;
@@ -247,7 +245,8 @@ pub const Session = struct {
         };
     }
 
-    /// How much of the request's content is still to come, where that is known, and comes as it is.
+    /// The number of bytes that come next and belong to the request's content; null: unknown, or the content
+    /// is not sent as it is.
     pub fn contentLeft(s: *const Session) ?u64 {
         return switch (s.input) {
             .counted => |counted| counted.remaining,
@@ -255,47 +254,47 @@ pub const Session = struct {
         };
     }
 
-    /// A request came, and it asks for no content: HEAD.
+    /// Whether a request was read and its method is HEAD.
     pub fn asksForHead(s: *const Session) bool {
         return s.method == .HEAD;
     }
 
-    /// The current request has been read to its end.
+    /// Whether the current request was read to its end.
     pub fn inputComplete(s: *const Session) bool {
         return s.input == .complete;
     }
 
-    /// The response's head has been written, or the first part of it.
+    /// Whether the response's head was written, or the first part of it.
     pub fn responseStarted(s: *const Session) bool {
         return s.order != .unstarted;
     }
 
-    /// The response has started, and its head is not complete.
+    /// Whether the response has started with a head that is not complete.
     pub fn headIsOpen(s: *const Session) bool {
         return s.order == .held;
     }
 
-    /// The response has started, and its content is sent: not to HEAD, nor with 204 and 304.
+    /// Whether the response has started and its content is sent: not to HEAD, nor with 204 and 304.
     pub fn sendsContent(s: *const Session) bool {
         return s.order != .unstarted and s.order != .discarded;
     }
 
-    /// The response has been written to its end.
+    /// Whether the response was written to its end.
     pub fn responseEnded(s: *const Session) bool {
         return s.order == .ended;
     }
 
-    /// A part of the response was written, and the client waits for the rest or for the end.
+    /// Whether a part of the response was written, and the client waits for the rest or for the end.
     pub fn responseOpen(s: *const Session) bool {
         return s.order.isOpen();
     }
 
-    /// Whether trailers that are given to `planEnd` are not refused.
+    /// Whether `planEnd` accepts trailers.
     pub fn takesTrailers(s: *const Session) bool {
         return s.order.takesTrailers();
     }
 
-    /// Keeps what a plan has made of the session: its bytes are on their way. Nothing else was planned since.
+    /// Applies a plan whose bytes are queued. No other plan may have been applied since it was made.
     pub inline fn apply(s: *Session, plan: Plan) void {
         s.order = plan.change.order;
         s.connection_field = plan.change.connection_field;
@@ -312,9 +311,9 @@ pub const Session = struct {
         };
     }
 
-    /// Writes the response's head and what comes with it. `out` holds at least startSize(fields) +
-    /// lines.text.len + content.len bytes. After an error nothing has changed but `bad_field`, and
-    /// the content of `out` is undefined.
+    /// Plans the start of the response, and writes its head and content. `out` has at least startSize(fields)
+    /// + lines.text.len + content.len bytes. After an error nothing has changed except `bad_field`, and the
+    /// content of `out` is undefined.
     pub fn planStart(s: *Session, r: Response, out: []u8) StartError!Plan {
         if (!s.mayStart()) return error.OutOfOrder;
         if (r.status < 200 or r.status > status.code_max) return error.InvalidStatus;
@@ -355,7 +354,7 @@ pub const Session = struct {
             const framed = shape.content(found.content_length, s.streamed());
             s.endHead(&plan.change, &writer, framed);
             if (r.end and framed == .counted and framed.counted == len) {
-                // Nearly every response is only its content, of the right length.
+                // Nearly all responses are a single piece of content of the right length.
                 plan.change.order = .ended;
                 plan.payload = len > 0;
                 writer.put(r.content);
@@ -372,7 +371,7 @@ pub const Session = struct {
         return plan;
     }
 
-    /// Says how to send a piece of content: what goes before it is written to `out`, which holds at least
+    /// Plans to send a piece of content, and writes the bytes before it to `out`, which has at least
     /// `body_prefix_bytes_max` bytes. After an error nothing has changed.
     pub inline fn planBody(s: *const Session, piece: Piece, out: []u8) BodyError!Plan {
         var plan: Plan = .{ .change = s.unchanged() };
@@ -386,8 +385,8 @@ pub const Session = struct {
         return plan;
     }
 
-    /// Writes the end of the response and its trailers, which are discarded with the content. `out` holds at
-    /// least endSize(trailers) bytes. After an error nothing has changed but `bad_field`.
+    /// Plans the end of the response, and writes it with its trailers, which are discarded if content is.
+    /// `out` has at least endSize(trailers) bytes. After an error nothing has changed except `bad_field`.
     pub fn planEnd(s: *Session, trailers: []const Field, out: []u8) EndError!Plan {
         var plan: Plan = .{ .change = s.unchanged() };
         var writer: encode.Writer = .{ .buffer = out };
@@ -401,8 +400,8 @@ pub const Session = struct {
         return plan;
     }
 
-    /// Ends an open head, of whose content no length will be told. `out` holds at least
-    /// startSize(&.{}) bytes.
+    /// Plans the end of a held head without a length of the content. `out` has at least startSize(&.{})
+    /// bytes.
     pub fn planHeadEnd(s: *const Session, out: []u8) Plan {
         var plan: Plan = .{ .change = s.unchanged() };
         var writer: encode.Writer = .{ .buffer = out };
@@ -411,12 +410,12 @@ pub const Session = struct {
         return plan;
     }
 
-    /// Writes what goes before `len` bytes of content, and tells what comes behind.
+    /// Writes the bytes before `len` bytes of content, and sets the bytes after them in the plan.
     inline fn frame(plan: *Plan, writer: *encode.Writer, len: u64, last: bool) BodyError!void {
         const before = plan.change.order;
         plan.change.order = try before.body(len, last);
         plan.payload = len > 0 and before != .discarded;
-        // A chunk of length zero is the last.
+        // A chunk of length zero would be the last one.
         if (before == .streamed and before.streamed == .delimited) {
             if (len > 0) writer.putChunkPrefix(len);
             plan.suffix = if (!last)
@@ -428,12 +427,12 @@ pub const Session = struct {
         }
     }
 
-    /// How content of unknown length ends.
+    /// The end of content of unknown length.
     inline fn streamed(s: *const Session) order_file.Streamed {
         return if (s.version == .http_1_0) .until_close else .delimited;
     }
 
-    /// Ends a held head, now that the length of the content is known, or that it is not (null).
+    /// Ends a held head. `length`: of the content; null: unknown.
     fn endHeld(s: *const Session, change: *Change, writer: *encode.Writer, length: ?u64) void {
         if (length) |known| writer.putLength(known);
         const framed: order_file.Content = if (length) |known|
@@ -452,7 +451,8 @@ pub const Session = struct {
     ) void {
         const ends_by_close = framed == .streamed and framed.streamed == .until_close;
         if (framed == .streamed and !ends_by_close) writer.put(encode.chunked_coding);
-        // A client that waited in vain may send its content or not: what its next bytes are is unknown.
+        // A client that waited in vain may or may not send its content, so the meaning of its next bytes is
+        // unknown.
         const unanswered = s.continuation == .expected;
         change.persist = change.persist and !unanswered and !ends_by_close;
         if (change.connection_field.upgrade) {
@@ -465,9 +465,9 @@ pub const Session = struct {
         writer.put("\r\n");
     }
 
-    /// Writes an interim response, 100 or 102..199; the result is the number of bytes: none to an HTTP/1.0
-    /// client, which does not know them. `out` holds at least startSize(fields) bytes. After an error nothing
-    /// has changed but `bad_field`.
+    /// Writes an interim response, 100 or 102..199, and returns the number of bytes: 0 for an HTTP/1.0
+    /// client, which does not know such responses. `out` has at least startSize(fields) bytes. After an error
+    /// nothing has changed except `bad_field`.
     pub fn informational(s: *Session, code: u16, fields: []const Field, out: []u8) StartError!usize {
         if (!s.mayStart()) return error.OutOfOrder;
         if (code < 100 or code > 199 or code == 101) return error.InvalidStatus;
@@ -480,10 +480,10 @@ pub const Session = struct {
         return writer.len;
     }
 
-    /// Writes 101 with these fields, Upgrade among them, and `Connection: Upgrade`; the result is the number
-    /// of bytes. From now on both directions are plain bytes. OutOfOrder unless the client offered it and its
-    /// request has been read to its end. `out` holds at least startSize(fields) bytes. After an error nothing
-    /// has changed but `bad_field`.
+    /// Writes a 101 response with these fields, which must include Upgrade, and `Connection: Upgrade`;
+    /// returns the number of bytes. From then on both directions are plain bytes. OutOfOrder: the client has
+    /// not offered an upgrade, or its request was not read to its end. `out` has at least startSize(fields)
+    /// bytes. After an error nothing has changed except `bad_field`.
     pub fn switchProtocols(s: *Session, fields: []const Field, out: []u8) StartError!usize {
         if (!s.mayStart() or !s.upgrade_offered or !s.inputComplete()) return error.OutOfOrder;
         var found: response_fields.Found = .{};
@@ -500,7 +500,7 @@ pub const Session = struct {
         return s.order == .unstarted and s.input != .head and s.input != .refused;
     }
 
-    /// Status line and the application's fields, as the policy lets them out.
+    /// Writes the status line and those of the application's fields that the policy allows.
     inline fn openHead(
         s: *Session,
         code: u16,
@@ -509,10 +509,10 @@ pub const Session = struct {
         out: []u8,
         found: *response_fields.Found,
     ) response_fields.FieldError!encode.Writer {
-        // Each `put` checks that its bytes fit.
+        // Each `put` checks that there is room.
         var writer: encode.Writer = .{ .buffer = out };
         writer.putStatus(code);
-        // A native response has its fields in wire form.
+        // A native application's response has its fields in wire form.
         if (fields.len > 0) response_fields.putFields(&writer, fields, policy, found) catch |err| {
             s.noteBadField(found.bad_field);
             return err;
@@ -520,20 +520,21 @@ pub const Session = struct {
         return writer;
     }
 
-    /// Keeps the index of a field that is refused.
+    /// Sets `bad_field`.
     pub fn noteBadField(s: *Session, index: usize) void {
         s.bad_field = std.math.cast(u16, index) orelse std.math.maxInt(u16);
     }
 
-    /// The text that lets a waiting client send its content: once, if it waits, nothing of the content has
-    /// come, and no response has been started; otherwise null. Ask when somebody wants the content.
+    /// Returns the response that makes a waiting client send its content: once, if the client waits, has sent
+    /// no content, and no response has started; otherwise null. Called when an application wants the content.
     pub fn takeContinue(s: *Session) ?[]const u8 {
         if (s.continuation != .expected or s.order != .unstarted or s.input == .refused) return null;
         s.continuation = .sent;
         return continue_text;
     }
 
-    /// Whether trailers were dropped that are not an application's to send.
+    /// Writes the last chunk and the trailers. Returns true if trailers were dropped that only the engine may
+    /// send.
     fn putLastChunk(
         s: *Session,
         writer: *encode.Writer,
@@ -546,7 +547,7 @@ pub const Session = struct {
             switch (err) {
                 error.InvalidFieldName => return error.InvalidFieldName,
                 error.InvalidFieldValue => return error.InvalidFieldValue,
-                // A Content-Length among trailers is dropped unread.
+                // A Content-Length among trailers is dropped without a check.
                 error.InvalidContentLength => unreachable,
             }
         };
@@ -554,31 +555,32 @@ pub const Session = struct {
         return found.dropped;
     }
 
-    /// From now on this exchange is the connection's last, and a response that starts later says so.
+    /// Makes this exchange the connection's last; a response that starts later says so.
     pub fn closeAfterResponse(s: *Session) void {
         s.persist = false;
     }
 
-    /// Whether the connection persists. Asserts that the response has ended, or that the session is a tunnel.
+    /// Tells what follows on the connection. Asserts that the response has ended, or that the session is a
+    /// tunnel.
     pub fn disposition(s: *const Session) Disposition {
         assert(s.order == .ended or s.order == .tunnel);
         if (!s.persist) return .close;
         return if (s.inputComplete()) .keep_alive else .drain;
     }
 
-    /// Begins the next exchange of the connection. Asserts that `disposition` is keep_alive.
+    /// Begins the next exchange of the connection. Asserts that `disposition` is `.keep_alive`.
     pub fn next(s: *Session) void {
         assert(s.disposition() == .keep_alive);
         s.* = .init(s.limits);
     }
 
-    /// Asserts what always holds between calls.
+    /// Asserts the invariants of the session.
     pub fn invariants(s: *const Session) void {
-        // No response before the request, and none to a request that could not be read.
+        // There is no response before the request, and none to an unreadable request.
         if (s.input == .head) assert(s.order == .unstarted and s.continuation == .not_expected);
         const ends_by_close = s.order == .streamed and s.order.streamed == .until_close;
         if (s.input == .refused or ends_by_close) assert(!s.persist);
-        // Neither direction of a tunnel goes back to messages.
+        // A tunnel has both directions, and neither returns to messages.
         assert((s.input == .tunnel) == (s.order == .tunnel));
         if (s.continuation == .expected) {
             assert(s.input == .counted or s.input == .chunked or s.input == .refused);
@@ -607,7 +609,7 @@ const test_limits: Limits = .{
     .chunk_line_bytes_max = 32,
 };
 
-/// A session that has read `request` to the end of its head.
+/// A session that has read the head of `request`.
 const Harness = struct {
     storage: [8]header.FieldSpan = undefined,
     session: Session = .init(&test_limits),
@@ -653,7 +655,7 @@ const Harness = struct {
     }
 
     fn expectPiece(t: *Harness, text: []const u8, last: bool, expected: []const u8) !void {
-        // The buffer has just the room that the session promises to need.
+        // The buffer has exactly the promised room.
         const plan = try t.session.planBody(
             .{ .len = text.len, .last = last },
             t.out[0..body_prefix_bytes_max],
@@ -767,7 +769,7 @@ test "a head that waits for the length of its content" {
     const chunked = "Transfer-Encoding: chunked\r\n\r\n";
     const closing = "Connection: close\r\n\r\n";
     for ([_]struct { []const u8, []const u8, []const u8, []const u8, Disposition }{
-        // The last piece is the only one.
+        // The only piece is the last.
         .{ get, "ok", "Content-Length: 2\r\n\r\nok", "", .keep_alive },
         .{ get, "", "Content-Length: 0\r\n\r\n", "", .keep_alive },
         .{
@@ -795,7 +797,7 @@ test "a head that waits for the length of its content" {
             try t.expectEnd(&.{}, end, disposition);
         }
     }
-    // A response that ends without content, or whose head has to leave before there is any.
+    // Responses that end without content, or whose head must be sent before there is content.
     for ([_]struct { []const u8, []const Field, ?[]const u8, []const u8, Disposition }{
         .{ get, &.{}, null, "Content-Length: 0\r\n\r\n", .keep_alive },
         .{ get, &fields, null, chunked ++ "0\r\nX: 1\r\n\r\n", .keep_alive },
@@ -806,7 +808,7 @@ test "a head that waits for the length of its content" {
         var t: Harness = try .open(request);
         try t.expectStart(.{ .status = 200, .fields = &fields, .hold = true }, open_head);
         if (head_end) |expected| {
-            // The buffer has just the room that the session promises to need.
+            // The buffer has exactly the promised room.
             const plan = t.session.planHeadEnd(t.out[0..startSize(&.{})]);
             try std.testing.expectEqualStrings(expected, t.out[0..plan.len]);
             t.session.apply(plan);
@@ -817,7 +819,7 @@ test "a head that waits for the length of its content" {
     try refused.expectStart(.{ .status = 200, .fields = &fields, .hold = true }, open_head);
     try std.testing.expectError(error.TrailersNotAllowed, refused.end(&fields));
     try std.testing.expect(refused.session.headIsOpen());
-    // The head does not wait if its framing is known at once.
+    // The head is not held if its framing is known at once.
     for ([_]Response{
         .{ .status = 204, .hold = true },
         .{ .status = 200, .hold = true, .fields = &length_2 },
@@ -924,7 +926,7 @@ test "startSize covers the longest head" {
     var t: Harness = try .open(get_1_0_keep_alive);
     const fields = [_]Field{.init("Content-Length", "0")};
     const stamp = "Sun, 06 Nov 1994 08:49:37 GMT";
-    // Exactly as much room as is promised: a write beyond it is a bounds error.
+    // The buffer has exactly the promised room: a write beyond it is a bounds error.
     const room = t.out[0..startSize(&fields)];
     const plan = try t.session.planStart(.{ .status = 431, .fields = &fields, .date = stamp }, room);
     try std.testing.expect(std.mem.endsWith(u8, room[0..plan.len], "Connection: keep-alive\r\n\r\n"));
@@ -1054,6 +1056,6 @@ test "upgrade to a tunnel" {
     );
     try std.testing.expectEqualStrings("\r\nraw", t.feed("\r\nraw").body);
     try std.testing.expectEqual(Event.need_more, t.feed(""));
-    // After an upgrade the bytes go out by another way: as content they would stand between the others.
+    // After an upgrade, bytes do not go out as response content, but by another way.
     try std.testing.expectError(error.OutOfOrder, t.expectBody("raw", "raw"));
 }

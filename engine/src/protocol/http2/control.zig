@@ -1,43 +1,44 @@
-//! Frames that a session owes its peer by itself, until they are taken: settings, acknowledgements, credit,
-//! resets. Small and of fixed size: who reads on takes them first. Does not know: why they are owed.
+//! Frames that a session must send by itself, until they are taken: settings, acknowledgements, credit,
+//! resets. Small and of fixed size, so the owner must take them before it feeds more bytes. Does not know:
+//! the reasons for frames.
 const std = @import("std");
 const assert = std.debug.assert;
 const frame = @import("frame.zig");
 const Header = frame.Header;
 const SettingValue = frame.SettingValue;
 
-/// Bytes that may be owed.
+/// The maximum number of queued bytes.
 pub const bytes_max = 320;
 
-/// The most output that one frame of the peer can cause, in bytes: a reset, credit twice, and a GOAWAY.
+/// The maximum output that one frame of the peer can cause, in bytes: a reset, credit twice, and a GOAWAY.
 pub const reserve_bytes = 128;
 
-/// The most output that the owner causes in two calls: the announcement of the end, and the end.
+/// The maximum output that the owner causes by two calls, in bytes: the announcement of the end, and the end.
 const drain_bytes = 3 * frame.header_bytes + 2 * frame.goaway_bytes + frame.ping_bytes;
 
-/// Text in a GOAWAY beyond this is cut off, in bytes.
+/// The maximum length of the text in a GOAWAY, in bytes; the rest is cut off.
 const detail_bytes_max = 48;
 
-/// The frames.
+/// The queue of frames.
 pub const Control = struct {
     bytes: [bytes_max]u8 = undefined,
     len: u16 = 0,
-    /// Resets that were owed so far.
+    /// The number of resets queued so far.
     resets: u32 = 0,
-    /// Why no further stream is looked at; null: that was not said.
+    /// The code of the GOAWAY by which the peer must open no further streams; null: none was queued.
     ending: ?frame.Code = null,
 
-    /// Whether the session must read no more frames before the queued ones are taken.
+    /// Whether the session must stop reading until the queued frames are taken.
     pub fn isFull(control: *const Control) bool {
         return control.len > bytes_max - drain_bytes - reserve_bytes;
     }
 
-    /// Whether one more frame with a payload of this many bytes has room.
+    /// Whether there is room for one more frame with a payload of this many bytes.
     pub fn takes(control: *const Control, payload_bytes: usize) bool {
         return control.len + frame.header_bytes + payload_bytes <= bytes_max;
     }
 
-    /// Moves all queued frames into `out`, which holds at least bytes_max; returns the number of bytes.
+    /// Moves all queued frames to `out`, which has at least bytes_max bytes; returns the number of bytes.
     pub fn take(control: *Control, out: []u8) usize {
         const len = control.len;
         @memcpy(out[0..len], control.bytes[0..len]);
@@ -53,7 +54,7 @@ pub const Control = struct {
         return payload;
     }
 
-    /// Queues a SETTINGS frame with our own settings.
+    /// Queues a SETTINGS frame with our settings.
     pub fn settings(control: *Control, pairs: []const SettingValue) void {
         const payload = control.put(.{ .len = @intCast(pairs.len * frame.setting_bytes), .kind = .settings });
         for (pairs, 0..) |pair, index| {
@@ -80,7 +81,8 @@ pub const Control = struct {
         std.mem.writeInt(u32, payload[0..4], bytes, .big);
     }
 
-    /// The last stream that was looked at, and why no further one is; `detail` is for developers.
+    /// Queues a GOAWAY with the last stream that was handled and the reason why no further one is; `detail`
+    /// is for developers.
     pub fn goaway(control: *Control, last: u32, code: frame.Code, detail: []const u8) void {
         const text = detail[0..@min(detail.len, detail_bytes_max)];
         const payload = control.put(.{ .len = @intCast(frame.goaway_bytes + text.len), .kind = .goaway });

@@ -1,97 +1,97 @@
-//! Answers of an HTTP/2 session: the event that bytes caused, and the frame that is to be sent next. They are
-//! values: nothing here calls back. Does not know: how the session finds them (session.zig).
+//! Results of an HTTP/2 session: the event that bytes caused, and the frame that is to be sent next. They are
+//! values: nothing here calls back. Does not know: how a session finds them (session.zig).
 const Code = @import("frame.zig").Code;
 const Order = @import("../http/order.zig").Order;
 const Refusal = @import("../event.zig").Refusal;
 const StreamId = @import("../event.zig").Stream;
 
-/// The session's observation of the peer's bytes; `Step.stream` says on which stream.
+/// An event that the session found in the peer's bytes; `Step.stream` is its stream.
 pub const Event = union(enum) {
-    /// Nothing can be said without more bytes.
+    /// More bytes are needed.
     need_more,
-    /// Frames are owed: nothing is read before `emit` was called.
+    /// Frames are queued: the session reads no more before `emit` is called.
     control,
-    /// A stream is about to be opened for which there is no place, and there may be more than there are:
-    /// `rehouse` gives more, or it is refused.
+    /// A stream is about to be opened, and all places are in use. The owner may add places with `rehouse`;
+    /// otherwise the stream is refused.
     places,
-    /// A request's head was written into the caller's `Head`.
+    /// A request's head was written to the caller's `Head`.
     request,
-    /// A piece of content; valid as long as the bytes that were fed.
+    /// A piece of content; valid as long as the fed bytes.
     body: []const u8,
-    /// A trailer section: `Head.text` and `Head.fields` hold it.
+    /// A trailer section, in `Head.text` and `Head.fields`.
     trailers,
-    /// The request's content has been read to its end.
+    /// The request's content was read to its end.
     end,
-    /// A request that is answered with this status, and that nobody else hears of unless `.request` has said
-    /// so. What comes of its content is thrown away.
+    /// A request that the session's owner must refuse with this status. It has no other event except an
+    /// earlier `.request`, and its further content is discarded.
     refused: Refusal,
-    /// The stream is gone: content that is queued for it will not be sent.
+    /// The stream has ended: content that is queued for it will not be sent.
     reset: Reset,
-    /// The connection is to be closed when the frames that are owed are sent, and all streams are gone.
+    /// The connection must be closed when the queued frames are sent and all streams have ended.
     failed: Failure,
 
-    /// The side that has ended a stream, and the reason. `owner`: the number that `own` gave the stream.
+    /// The side that has ended a stream, and the reason. `owner`: the number from `own`.
     pub const Reset = struct { by: enum { peer, us }, code: Code, owner: u64 };
-    /// The rule that the peer broke.
+    /// The rule that the peer has broken.
     pub const Failure = struct { code: Code, detail: []const u8 };
 };
 
-/// The answer to one call of `feed`.
+/// The result of one call of `feed`.
 pub const Step = struct {
-    /// Leading bytes that the session is done with.
+    /// The number of leading bytes that were read.
     consumed: usize,
-    /// The stream that the event is about; 0: the connection.
+    /// The stream of the event; 0: the connection.
     stream: StreamId = 0,
     event: Event,
 };
 
-/// The content that is to be sent next.
+/// The output that is to be sent next.
 pub const Emission = struct {
-    /// Bytes of framing that were written: they go first.
+    /// The number of bytes of framing that were written. They are sent first.
     head: usize,
-    /// Bytes of the stream's queue that go behind the framing.
+    /// The number of bytes from the stream's queue that follow the framing.
     content: u32 = 0,
     stream: StreamId = 0,
-    /// The word of the stream's owner, also when the stream has ended.
+    /// The number from the stream's owner (`own`), also after the stream has ended.
     owner: u64 = 0,
-    /// Whether the response is complete with this emission, and the stream's queue empty.
+    /// The response is complete with this emission, and the stream's queue is empty.
     ends: bool = false,
 };
 
-/// The output of `start`.
+/// The result of `start`.
 pub const Started = struct {
-    /// Bytes that were written, with those of the content unless the caller has to queue it.
+    /// The number of bytes that were written, including the content unless the caller must queue it.
     len: usize,
-    /// Whether the caller has to queue the content.
+    /// The caller must queue the content.
     queued: bool,
-    /// Whether content is sent: not to HEAD, nor with 204 and 304.
+    /// Content is sent: not to HEAD, nor with 204 and 304.
     payload: bool,
-    /// Bytes that go behind queued content. Valid as long as the program.
+    /// Bytes that follow queued content. Static.
     suffix: []const u8 = "",
 };
 
-/// A change of a stream that `apply` carries out, which cannot fail. The content is queued before its bytes.
+/// A change of a stream, which `apply` makes and which cannot fail. The caller queues the content before.
 pub const Plan = @import("../http1/session.zig").Plan;
 
-/// Frames that a peer has begun, or owes without being asked.
+/// Bytes that the peer must send.
 pub const Debt = enum {
     nothing,
-    /// The preface and its first settings.
+    /// The connection preface and the first SETTINGS.
     opening,
     /// The rest of a frame or of a header block.
     frame,
-    /// The rest of a frame with content: its stream's reader waits for it.
+    /// The rest of a frame with content, for which the stream's reader waits.
     content,
-    /// An answer to our settings (RFC 9113 section 6.5.3).
+    /// The acknowledgement of our settings (RFC 9113 section 6.5.3).
     acknowledgement,
 };
 
-/// Counts of streams and connections that ended before their time.
+/// The number of streams that ended early, and the end of the connection.
 pub const Tally = struct {
-    /// Streams that the peer has reset.
+    /// The number of streams that the peer has reset.
     resets_received: u32,
-    /// Resets that were framed; as counters of 32 bits, both begin anew at some time.
+    /// The number of resets that were queued; both numbers wrap around at 32 bits.
     resets_sent: u32,
-    /// Why the peer was told to open no further streams (GOAWAY), the last time; null: it was not.
+    /// The code of the last GOAWAY, by which the peer must open no further streams; null: none was sent.
     ending: ?Code,
 };
