@@ -1,8 +1,8 @@
-//! From header blocks to requests and trailers: which fields there may be, and what they say about the
-//! message (RFC 9113 sections 8.1 to 8.3, RFC 8441 section 4). Does not know: frames, streams, what becomes
-//! of it.
+//! Makes requests and trailers of header blocks: the fields that are allowed, and the facts that they tell
+//! about the message (RFC 9113 sections 8.1 to 8.3, RFC 8441 section 4). Does not know: frames, streams, and
+//! the use of messages.
 //!
-//! A block is read to its end whatever is found in it, because the blocks behind it depend on that.
+//! A block is always read to its end, also after an error in it, because later blocks depend on it.
 const std = @import("std");
 const assert = std.debug.assert;
 const decoder_file = @import("hpack/decoder.zig");
@@ -19,47 +19,48 @@ const Span = target.Span;
 const Block = decoder_file.Block;
 const Field = decoder_file.Field;
 
-/// Facts of a request that its head does not hold.
+/// Facts of a request that are not in its head.
 pub const Facts = struct {
     content_length: ?u64 = null,
-    /// The priority that the request names; null: it names none.
+    /// The priority in the request; null: none.
     priority: ?Priority = null,
-    /// CONNECT with this protocol (RFC 8441).
+    /// The protocol of an extended CONNECT (RFC 8441); null: none.
     protocol: ?Span = null,
 };
 
-/// The verdict of the rules about a message.
+/// The result of the rules for a message.
 pub const Outcome = union(enum) {
     accepted: Facts,
-    /// The message is malformed, and no server may act on it (RFC 9113 section 8.1.1): static plain text says
-    /// why.
+    /// The message is malformed, so no server may act on it (RFC 9113 section 8.1.1). The reason, as static
+    /// plain text.
     malformed: []const u8,
-    /// The message is well-formed, and answered with a status.
+    /// The message is well-formed, but is refused with a status.
     refused: Refusal,
 };
 
-/// Limits on a block of fields.
+/// Limits for a block of fields.
 pub const Bounds = struct {
     limits: *const Limits,
-    /// Bytes of all fields, as RFC 9113 section 6.5.2 counts them; more: 431.
+    /// The size of all fields as defined in RFC 9113 section 6.5.2, in bytes; more: 431.
     list_bytes_max: u32,
-    /// CONNECT with a protocol is served.
+    /// CONNECT with a protocol is supported.
     extended_connect: bool,
 };
 
-/// Bytes that a field counts besides its text.
+/// The number of bytes that a field counts besides its text.
 const field_overhead = 32;
 
-/// Bytes of room that a block needs whose fields count `list_bytes_max`.
+/// The number of bytes of room for a block with fields of the size `list_bytes_max`.
 pub fn roomBytes(list_bytes_max: u32) usize {
-    // All text; the parts of cookies once more, joined; a field that is decoded before it is counted.
+    // All text, the parts of cookies once more when they are joined, and a field that is decoded before its
+    // size is counted.
     return 2 * @as(usize, list_bytes_max) + host.len + decoder_file.table_bytes_max;
 }
 
 const host = "host";
 
 /// Reads the fields of a request. `ends`: no content follows. `head` is filled if the request is accepted,
-/// and as far as it makes sense if it is refused; spans refer to `head.text`, which lies in `room`.
+/// and as far as possible if it is refused; spans refer to `head.text`, which is in `room`.
 pub fn request(
     block: *Block,
     bounds: Bounds,
@@ -83,7 +84,7 @@ pub fn request(
     return outcome;
 }
 
-/// Reads a trailer section; those fields that are forbidden there are dropped.
+/// Reads a trailer section and drops fields that are forbidden there.
 pub fn trailers(block: *Block, bounds: Bounds, room: []u8, head: *Head) decoder_file.Error!Outcome {
     head.reset();
     var reader: Reader = .{
@@ -101,7 +102,7 @@ pub fn trailers(block: *Block, bounds: Bounds, room: []u8, head: *Head) decoder_
     return .{ .accepted = .{} };
 }
 
-/// Reads a block only for its effect on the table.
+/// Reads a block only because it changes the table.
 pub fn skip(block: *Block, room: []u8) decoder_file.Error!void {
     block.discards = true;
     while (try block.next(room)) |_| {}
@@ -109,29 +110,29 @@ pub fn skip(block: *Block, room: []u8) decoder_file.Error!void {
 
 const too_large: Refusal = .{ .status = 431, .detail = "header section too large" };
 
-/// Gathers a block's fields into a message.
+/// Makes a message of a block's fields.
 const Reader = struct {
     head: *Head,
     room: []u8,
     bounds: Bounds,
     storage: []header.FieldSpan,
     in_trailers: bool = false,
-    /// The memory for text, from `at` on.
+    /// The position in `room` from which on it is free.
     at: usize = 0,
     size: usize = 0,
     count: usize = 0,
     fault: ?[]const u8 = null,
     too_large: bool = false,
-    /// The value of each pseudo-header field. Null: the request has none.
+    /// The values of pseudo-header fields; null: the request has none.
     method: ?Span = null,
     scheme: ?Span = null,
     authority: ?Span = null,
     path: ?Span = null,
     protocol: ?Span = null,
-    /// The index of the Host field; null: the block has none.
+    /// The index of the Host field; null: none so far.
     host_at: ?usize = null,
     cookie_at: ?usize = null,
-    /// The block has several Cookie fields, to be joined.
+    /// The block has Cookie fields that must be joined at the end.
     cookies_apart: bool = false,
     expect_continue: bool = false,
     facts: Facts = .{},
@@ -148,7 +149,7 @@ const Reader = struct {
         }
     }
 
-    /// Takes a pseudo-header field; the rule that it breaks, or null.
+    /// Stores a pseudo-header field. Returns the rule that it breaks; null: none.
     fn takePseudo(reader: *Reader, field: Field) ?[]const u8 {
         if (reader.in_trailers) return "pseudo-header field in trailers";
         if (!field.meta.good_value) return "malformed field value";
@@ -167,7 +168,7 @@ const Reader = struct {
         return null;
     }
 
-    /// Keeps the text of a field; returns the span of its value.
+    /// Keeps the text of a field in `room`; returns the span of its value.
     fn keep(reader: *Reader, field: Field) Span {
         const value_at = reader.at + field.name.len;
         reader.at = value_at + field.value.len;
@@ -224,8 +225,9 @@ const Reader = struct {
         reader.count += 1;
     }
 
-    /// Cookies may come in parts, which are one for everybody else (RFC 9113 section 8.2.3). A part behind
-    /// another is joined at once; false: it is the first one, or stands elsewhere.
+    /// Joins a Cookie field that directly follows another one. Cookies may come in parts, which all readers
+    /// but HTTP/2 expect as one field (RFC 9113 section 8.2.3). False: it is the first one, or follows
+    /// another field.
     fn addCookie(reader: *Reader, field: Field) bool {
         const first = reader.cookie_at orelse {
             reader.cookie_at = reader.count;
@@ -238,8 +240,7 @@ const Reader = struct {
         }
         assert(span.value_at + span.value_len == reader.at);
         const room = reader.room[reader.at..];
-        // The value moves forwards over the field's name, which is longer than the joint that takes its
-        // place.
+        // The value moves back over the field's name, which is longer than the joint that replaces it.
         @memmove(room[cookie_joint.len..][0..field.value.len], field.value);
         room[0..cookie_joint.len].* = cookie_joint.*;
         const grown = cookie_joint.len + field.value.len;
@@ -250,7 +251,7 @@ const Reader = struct {
 
     const cookie_joint = "; ";
 
-    /// Joins Cookie fields that were not neighbours, in the place of the first.
+    /// Joins Cookie fields that were not adjacent, at the position of the first.
     fn joinCookies(reader: *Reader) void {
         if (!reader.cookies_apart or reader.too_large) return;
         const start = reader.at;
@@ -309,8 +310,8 @@ const Reader = struct {
         return .{ .accepted = reader.facts };
     }
 
-    /// Judges which pseudo-fields of the target are present (RFC 9113 section 8.3.1 and 8.5, RFC 8441 section
-    /// 4).
+    /// Checks that the pseudo-header fields of the target are present that the method needs (RFC 9113
+    /// sections 8.3.1 and 8.5, RFC 8441 section 4).
     fn judgeTarget(reader: *Reader) ?Outcome {
         const head = reader.head;
         if (head.method == .CONNECT and reader.protocol == null) {
@@ -342,8 +343,8 @@ const Reader = struct {
         return null;
     }
 
-    /// The host that the request is for. Applications find it in a Host field, as they do with other
-    /// versions.
+    /// Determines the host of the request, and adds a Host field if there is none, because applications read
+    /// it there in all versions.
     fn judgeAuthority(reader: *Reader) ?Outcome {
         const head = reader.head;
         if (reader.host_at) |index| {
@@ -390,7 +391,8 @@ const Reader = struct {
         }
     }
 
-    /// How the content ends: with the stream, and not elsewhere.
+    /// Determines the end of the content: the content ends with the stream, and must have the length of
+    /// Content-Length.
     fn judgeLength(reader: *Reader, ends: bool) ?Outcome {
         const length = reader.facts.content_length orelse {
             reader.head.body = if (ends) .none else .chunked;
@@ -420,7 +422,7 @@ const few: Limits = .{
 };
 const narrow_bounds: Bounds = .{ .limits = &few, .list_bytes_max = 600, .extended_connect = true };
 
-/// The verdict about fields, one `name: value` a line, as text.
+/// Returns the outcome for fields, as text. `lines`: one `name: value` per line.
 fn outcomeOf(lines: []const u8, ends: bool, in_trailers: bool, with: Bounds, out: []u8) ![]const u8 {
     var block_bytes: [4096]u8 = undefined;
     var len: usize = 0;
@@ -428,7 +430,7 @@ fn outcomeOf(lines: []const u8, ends: bool, in_trailers: bool, with: Bounds, out
     while (rest.next()) |line| {
         if (line.len == 0) continue;
         const colon = std.mem.indexOfScalarPos(u8, line, 1, ':').?;
-        // Without the encoder's lower case.
+        // The encoder would make names lower case.
         block_bytes[len] = 0;
         block_bytes[len + 1] = @intCast(colon);
         @memcpy(block_bytes[len + 2 ..][0..colon], line[0..colon]);
@@ -620,7 +622,8 @@ test "limits count what is decoded" {
         const text = try outcomeOf(get ++ "abcd: abcd\n", true, false, narrow, &out);
         try testing.expectEqual(case[1], std.mem.startsWith(u8, text, "GET"));
     }
-    // A message that is malformed before the limit stays so; fields behind the limit are not looked at.
+    // A message that is malformed before the limit is reported as such; fields after the limit are not
+    // checked.
     var narrow = narrow_bounds;
     narrow.list_bytes_max = size + 40;
     try testing.expectEqualStrings(

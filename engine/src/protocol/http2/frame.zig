@@ -1,19 +1,19 @@
-//! Frames (RFC 9113 sections 4, 6 and 7; RFC 9218 section 7): their layout, and what can be wrong with one by
-//! itself. Does not know: streams, and what a frame does to them.
+//! Frames (RFC 9113 sections 4, 6 and 7; RFC 9218 section 7): their layout, and faults that do not depend on
+//! other frames. Does not know: streams, and the effects of frames on them.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Bytes before a frame's payload.
+/// The number of bytes before a frame's payload.
 pub const header_bytes = 9;
 
-/// The longest payload that everybody may send, in bytes. Frames of DATA may be longer, in either direction,
-/// where the receiver's settings say so; others that we send are not.
+/// The longest payload that is always allowed, in bytes. DATA frames may be longer, in both directions, if
+/// the receiver's settings allow it; other frames that we send are not.
 pub const payload_bytes_max = 16_384;
 
-/// The first bytes of a client (RFC 9113 section 3.4).
+/// The first bytes from a client (RFC 9113 section 3.4).
 pub const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Kinds of frames; the others are ignored.
+/// Kinds of frames; unknown ones are ignored.
 pub const Kind = enum(u8) {
     data = 0x0,
     headers = 0x1,
@@ -29,7 +29,7 @@ pub const Kind = enum(u8) {
     _,
 };
 
-/// Why a stream or a connection ends (RFC 9113 section 7).
+/// The reason why a stream or a connection ends (RFC 9113 section 7).
 pub const Code = enum(u32) {
     no_error = 0x0,
     protocol_error = 0x1,
@@ -48,7 +48,7 @@ pub const Code = enum(u32) {
     _,
 };
 
-/// The flags of frames; the kind of a frame says which flags have a meaning.
+/// The flags of frames; the meaning of a flag depends on the kind of frame.
 pub const flag = struct {
     pub const end_stream = 0x1;
     pub const ack = 0x1;
@@ -57,11 +57,11 @@ pub const flag = struct {
     pub const priority = 0x20;
 };
 
-/// The highest number of a stream, and the largest window.
+/// The highest stream number, and the largest window.
 pub const max_31 = std.math.maxInt(u31);
 
-/// A rule that a peer has broken. With a connection error nothing is read any more; a stream error ends its
-/// stream only (RFC 9113 section 5.4).
+/// A rule that a peer has broken. After a connection error no more is read; a stream error ends only its
+/// stream (RFC 9113 section 5.4).
 pub const Fault = struct {
     scope: enum { stream, connection },
     code: Code,
@@ -79,11 +79,11 @@ pub const Fault = struct {
 
 /// The nine bytes before a payload.
 pub const Header = struct {
-    /// Length of the payload, in bytes.
+    /// The length of the payload, in bytes.
     len: u32,
     kind: Kind,
     flags: u8 = 0,
-    /// The number of the stream; 0: the frame is about the connection.
+    /// The number of the stream; 0: the connection.
     stream: u32 = 0,
 
     /// Reads a frame header; the reserved bit is ignored.
@@ -109,11 +109,11 @@ pub const Header = struct {
         return header.flags & one != 0;
     }
 
-    /// The mistake in a frame header that does not depend on frames before it. The payload of DATA may have
-    /// `data_bytes_max` bytes. The functions for each kind of frame check payloads.
+    /// The fault in a frame header that does not depend on earlier frames; null: none. The payload of DATA
+    /// may have `data_bytes_max` bytes. Payloads are checked elsewhere, for each kind of frame.
     pub fn fault(header: Header, data_bytes_max: u32) ?Fault {
         const most = if (header.kind == .data) data_bytes_max else payload_bytes_max;
-        // An error of the connection, because header blocks and settings concern all streams.
+        // A connection error, because header blocks and settings concern all streams.
         if (header.len > most) return .connection(.frame_size_error, "frame too long");
         switch (header.kind) {
             .data, .headers, .continuation => {
@@ -160,27 +160,27 @@ pub const Header = struct {
     }
 };
 
-/// Bytes of a PING's payload.
+/// The number of bytes in a PING's payload.
 pub const ping_bytes = 8;
-/// Bytes of a GOAWAY's payload before its text.
+/// The number of bytes in a GOAWAY's payload before its text.
 pub const goaway_bytes = 8;
-/// The bytes of one setting in a SETTINGS frame.
+/// The number of bytes of one setting in a SETTINGS frame.
 pub const setting_bytes = 6;
-/// Bytes of a dependency in HEADERS or PRIORITY.
+/// The number of bytes of a dependency in HEADERS or PRIORITY.
 pub const priority_bytes = 5;
 
-/// Reads a number of 31 bits; the reserved bit before it is ignored.
+/// Reads a number of 31 bits and ignores the reserved bit before it.
 pub inline fn number31(bytes: *const [4]u8) u31 {
     return @truncate(std.mem.readInt(u32, bytes, .big));
 }
 
-/// The fault of a stream's dependency (RFC 7540 section 5.3.1), which is otherwise ignored.
+/// The fault of a stream's dependency (RFC 7540 section 5.3.1), which is otherwise ignored; null: none.
 pub fn dependencyFault(stream: u32, bytes: *const [priority_bytes]u8) ?Fault {
     if (number31(bytes[0..4]) != stream) return null;
     return .stream(.protocol_error, "stream depends on itself");
 }
 
-/// Cuts dependency and padding off the payload of HEADERS.
+/// Returns the payload of HEADERS without dependency and padding.
 pub fn fragment(header: Header, payload: []const u8) union(enum) { bytes: []const u8, fault: Fault } {
     assert(header.kind == .headers and payload.len == header.len and header.fault(0) == null);
     var start: usize = 0;
@@ -194,10 +194,10 @@ pub fn fragment(header: Header, payload: []const u8) union(enum) { bytes: []cons
     return .{ .bytes = payload[start .. payload.len - padding] };
 }
 
-/// The fault of a frame whose padding is longer than the frame.
+/// The text of the fault of padding that is longer than its frame.
 pub const too_much_padding = "padding longer than its frame";
 
-/// Settings (RFC 9113 section 6.5.2, RFC 8441 section 3, RFC 9218 section 2.1); others are ignored.
+/// Settings (RFC 9113 section 6.5.2, RFC 8441 section 3, RFC 9218 section 2.1); unknown ones are ignored.
 pub const Setting = enum(u16) {
     header_table_size = 0x1,
     enable_push = 0x2,
@@ -209,7 +209,7 @@ pub const Setting = enum(u16) {
     no_rfc7540_priorities = 0x9,
     _,
 
-    /// The fault of a value that a client sends for the setting; null if it has none.
+    /// The fault of the setting's value from a client; null: none.
     pub fn fault(setting: Setting, value: u32) ?Fault {
         switch (setting) {
             .enable_push, .enable_connect_protocol, .no_rfc7540_priorities => if (value > 1) {
@@ -232,7 +232,6 @@ pub const SettingValue = struct {
     setting: Setting,
     value: u32,
 
-    /// Reads a setting and its value.
     pub fn parse(bytes: *const [setting_bytes]u8) SettingValue {
         return .{
             .setting = @fromBackingInt(std.mem.readInt(u16, bytes[0..2], .big)),
@@ -240,7 +239,6 @@ pub const SettingValue = struct {
         };
     }
 
-    /// Writes a setting and its value.
     pub fn write(pair: SettingValue, out: *[setting_bytes]u8) void {
         std.mem.writeInt(u16, out[0..2], @backingInt(pair.setting), .big);
         std.mem.writeInt(u32, out[2..6], pair.value, .big);
@@ -309,7 +307,7 @@ test "frame headers that break the rules are refused" {
         errdefer std.debug.print("{any}\n", .{header});
         const fault = header.fault(payload_bytes_max);
         try testing.expectEqual(expected, if (fault) |one| one.code else null);
-        // A wrong dependency is an error of its stream, all other faults end the connection.
+        // A wrong dependency is a stream error, all other faults are connection errors.
         if (fault) |one| try testing.expectEqual(
             header.kind == .priority and header.stream != 0,
             one.scope == .stream,

@@ -1,4 +1,4 @@
-//! HTTP/2 (RFC 9113), for tests and measurements of its own.
+//! HTTP/2 (RFC 9113), only for its own tests and benchmarks.
 
 /// Header blocks (RFC 7541).
 pub const hpack = struct {

@@ -1,24 +1,24 @@
-//! An allowance for frames that make us work and bring neither side on. Such frames use it up, time and
-//! useful frames fill it again. A peer that has used it up gets ENHANCE_YOUR_CALM (RFC 9113 section 10.5).
-//! Does not know: frames; the session says what each costs.
+//! A budget for frames that cause work without any benefit for either side. Such frames use it up; time and
+//! useful frames refill it. A peer that has used it up gets ENHANCE_YOUR_CALM (RFC 9113 section 10.5). Does
+//! not know: frames; the session decides what each costs.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// A budget for a peer's costs: its size, and how fast it comes back.
+/// A budget: its size, and the amount that is refilled per second.
 pub const Allowance = struct {
     burst: u32,
     per_second: u32,
 };
 
-/// The rest of an allowance.
+/// The state of a budget.
 pub const Patience = struct {
-    /// The rest of the budget, in thousandths.
+    /// The rest of the budget, in thousandths of a unit.
     left: u64,
     burst: u64,
     per_ms: u64,
     since: u64 = 0,
 
-    /// A full allowance. Time begins with the first `wait`.
+    /// Makes a full budget. Time begins with the first `wait`.
     pub fn init(allowance: Allowance) Patience {
         const burst = @as(u64, allowance.burst) * unit;
         return .{ .left = burst, .burst = burst, .per_ms = allowance.per_second };
@@ -26,14 +26,14 @@ pub const Patience = struct {
 
     const unit = 1000;
 
-    /// Tells the time, in milliseconds, which refills the allowance.
+    /// Refills the budget for the time since the last call. `now` is in milliseconds.
     pub fn wait(patience: *Patience, now: u64) void {
         const passed = now -| patience.since;
         patience.since = now;
         patience.left = @min(patience.burst, patience.left +| passed *| patience.per_ms);
     }
 
-    /// Takes an amount off the budget; false: too little is left.
+    /// Takes an amount from the budget; false: too little is left, and nothing was taken.
     pub fn spend(patience: *Patience, amount: u32) bool {
         const cost = @as(u64, amount) * unit;
         if (cost > patience.left) return false;
@@ -41,7 +41,7 @@ pub const Patience = struct {
         return true;
     }
 
-    /// Gives something back, in thousandths.
+    /// Adds an amount to the budget, in thousandths of a unit.
     pub fn earn(patience: *Patience, thousandths: u64) void {
         patience.left = @min(patience.burst, patience.left +| thousandths);
     }

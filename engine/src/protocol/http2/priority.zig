@@ -1,16 +1,16 @@
 //! Priorities of responses (RFC 9218 sections 4 and 5): the value of a Priority field, and of a
-//! PRIORITY_UPDATE. Does not know: streams, and who sends.
+//! PRIORITY_UPDATE. Does not know: streams, and the order of sending.
 const std = @import("std");
 
-/// How much a response matters to its client.
+/// The importance of a response for its client.
 pub const Priority = packed struct(u4) {
-    /// 0..7; 0 comes first.
+    /// 0..7; 0 is sent first.
     urgency: u3 = 3,
-    /// Whether a part of the response is useful to the client: then responses may take turns.
+    /// The client can use a part of the response, so such responses may take turns.
     incremental: bool = false,
 
-    /// Reads a field's value. The last `u` and the last `i` count; each is ignored if it is out of range or
-    /// of another type, and a text that is no dictionary (RFC 8941 section 3.2) is ignored as a whole.
+    /// Reads the value of a field. The last `u` and the last `i` count. Each is ignored if it is out of range
+    /// or has another type, and a text that is no dictionary (RFC 8941 section 3.2) is ignored as a whole.
     pub fn parse(text: []const u8) Priority {
         var priority: Priority = .{};
         var reader: Reader = .{ .rest = text };
@@ -35,7 +35,7 @@ pub const Priority = packed struct(u4) {
     }
 };
 
-/// Reads the part of RFC 8941 that a dictionary may use.
+/// Reads the syntax of dictionaries in RFC 8941.
 const Reader = struct {
     rest: []const u8,
 
@@ -69,7 +69,7 @@ const Reader = struct {
         return if (len == 0) null else reader.cut(len);
     }
 
-    /// A bare item; inner lists are not looked into.
+    /// Reads an item; the content of inner lists is not parsed.
     fn item(reader: *Reader) ?Item {
         if (reader.rest.len == 0) return null;
         switch (reader.rest[0]) {
@@ -119,7 +119,7 @@ const Reader = struct {
         return .other;
     }
 
-    /// Parameters are read over.
+    /// Skips parameters; false: they are malformed.
     fn parameters(reader: *Reader) bool {
         while (reader.take(';')) {
             reader.skip(" ");

@@ -1,5 +1,5 @@
-//! The heads of responses: header blocks, and the frames around them. Does not know: which fields go out
-//! (response_fields.zig), and whether a response may begin (session.zig).
+//! The heads of responses: header blocks, and the frames around them. Does not know: which fields are sent
+//! (response_fields.zig), and if a response may begin (session.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const date = @import("../http/date.zig");
@@ -11,24 +11,24 @@ const Encoder = encoder_file.Encoder;
 const Field = header.Field;
 const Shape = @import("../http/order.zig").Shape;
 
-/// Upper bound of what `start` (without lines and content), `informational` and `switchProtocols` write for
-/// these fields, in bytes.
+/// The maximum number of bytes that `start` (without lines and content), `informational` and
+/// `switchProtocols` write for these fields.
 pub fn startSize(fields: []const Field) usize {
     return startSizeOf(fieldsSize(fields));
 }
 
-/// Like `startSize`, for fields of which only the bytes are known that HTTP/1 would write for them.
+/// Like `startSize`, for fields whose lines would have this many bytes in HTTP/1.
 pub fn startSizeOf(fields_bytes: usize) usize {
     const block = fields_bytes + encoder_file.block_overhead + date_bytes_max + length_bytes_max;
     const frames = block / frame.payload_bytes_max + 1;
-    // A frame of content may follow at once.
+    // A frame of content may directly follow.
     return block + (frames + 1) * frame.header_bytes;
 }
 
 const date_bytes_max = "date".len + date.bytes_len + encoder_file.field_overhead;
 const length_bytes_max = "content-length".len + 20 + encoder_file.field_overhead;
 
-/// Upper bound of what `planEnd` writes for these trailers, in bytes.
+/// The maximum number of bytes that `planEnd` writes for these trailers.
 pub fn endSize(trailers: []const Field) usize {
     return fieldsSize(trailers);
 }
@@ -45,7 +45,7 @@ pub const Writer = struct {
     out: []u8,
     len: usize,
 
-    /// Begins a block with its status. `out` is large enough for all that follows (`startSize`).
+    /// Begins a block with its status. `out` must have room for the whole block (`startSize`).
     pub fn begin(encoder: *Encoder, out: []u8, code: u16) Writer {
         var len: usize = frame.header_bytes;
         len += encoder.begin(out[len..]);
@@ -53,12 +53,12 @@ pub const Writer = struct {
         return .{ .encoder = encoder, .out = out, .len = len };
     }
 
-    /// Writes a field that was checked.
+    /// Writes a field that was checked before.
     pub inline fn put(writer: *Writer, id: header.Id, name: []const u8, value: []const u8) void {
         writer.len += writer.encoder.put(id, name, value, writer.out[writer.len..]);
     }
 
-    /// Writes the fields of an application that go out; they were checked before.
+    /// Writes those of an application's fields that are to be sent. They were checked before.
     pub fn putFields(writer: *Writer, fields: []const Field, policy: response_fields.Policy) void {
         var found: response_fields.Found = .{};
         for (fields) |field| {
@@ -68,14 +68,13 @@ pub const Writer = struct {
         }
     }
 
-    /// Writes fields that were checked when they were gathered.
+    /// Writes fields that were checked when they were added to `lines`.
     pub fn putLines(writer: *Writer, lines: *const response_fields.Lines, shape: Shape) void {
         var it = lines.iterator();
         while (it.next()) |field| writer.put(.fromName(field.name()), field.name(), field.value());
         if (lines.found.content_length) |length| if (shape.passesLength()) writer.putLength(length);
     }
 
-    /// Writes a Content-Length.
     pub fn putLength(writer: *Writer, length: u64) void {
         var digits: [20]u8 = undefined;
         var at: usize = digits.len;
@@ -89,7 +88,8 @@ pub const Writer = struct {
         writer.put(.content_length, "content-length", digits[at..]);
     }
 
-    /// Puts the frames around the block; the number of bytes. A block that is too long for one frame is rare.
+    /// Writes the frames around the block and returns the number of bytes. Blocks that are too long for one
+    /// frame are rare.
     pub fn finish(writer: *Writer, id: u32, ends: bool) usize {
         const block = writer.len - frame.header_bytes;
         const out = writer.out;

@@ -1,15 +1,16 @@
 //! The state machine of an HTTP/2 connection: unread bytes in, at most one event out; commands in, frames
-//! out. RFC 9113. Does not know: sockets, buffers beyond those that it is shown, clocks, who answers.
+//! out. RFC 9113. Does not know: sockets, buffers other than the arguments, clocks, and the maker of
+//! responses.
 //!
-//! In: `feed` until `.need_more`. Every event names its stream. `.control` means that `emit` has to be called
-//! before it reads on. Content that was handed over counts against the windows until it is given back
-//! (`release`): so a peer sends what its readers take.
+//! Input: `feed` is called until `.need_more`. Every event names its stream. After `.control`, `emit` must be
+//! called before more is read. Delivered content counts against the windows until it is released (`release`),
+//! so a peer sends no more than its readers take.
 //!
-//! Out: a response's head is a block that depends on those before it. `start`, `informational` and
-//! `switchProtocols` check first, which may fail and changes nothing; what they have written is then on its
-//! way, and has to be sent in the order of these calls. Content is queued by the caller, unframed
-//! (`planBody`, `planEnd`, each followed by `apply`), and framed when it leaves: `emit` says, frame by frame,
-//! from which stream's queue how many bytes go next.
+//! Output: a response's head is a block that depends on earlier blocks. `start`, `informational` and
+//! `switchProtocols` check first, which may fail and changes nothing; the bytes that they write must then be
+//! sent in the order of the calls. The caller queues content without framing (`planBody`, `planEnd`, each
+//! followed by `apply`); it is framed when it is sent: for each frame, `emit` tells from which stream's queue
+//! how many bytes follow.
 const std = @import("std");
 const assert = std.debug.assert;
 const decoder_file = @import("hpack/decoder.zig");
@@ -59,64 +60,65 @@ pub const StreamId = base_event.Stream;
 pub const startSize = response_head.startSize;
 pub const startSizeOf = response_head.startSizeOf;
 pub const endSize = response_head.endSize;
-/// The state of an open stream. The session's owner gives memory for some of them, and for
+/// The state of an open stream. The session's owner provides memory for some of them at first, and for
 /// `Config.streams_max` when the session asks for it.
 pub const Stream = streams_file.Stream;
-/// The fields that the peer is not told again; see `lendTable`.
+/// Fields that are sent as references after the first time (see `lendTable`).
 pub const SentFields = encoder_file.Memory;
 
-/// The most that the peer's fields take, in u64s.
+/// The maximum memory of the peer's table of fields, in u64s.
 pub const table_units_max = @sizeOf(decoder_file.Bench) / @sizeOf(u64);
 
-/// The costs of the peer's frames in its `noise`, and what it earns.
+/// The costs of the peer's frames for `noise`, and the amounts that it earns.
 const cost = struct {
-    /// PING, PRIORITY, WINDOW_UPDATE, what is unknown, what concerns streams that are closed.
+    /// PING, PRIORITY, WINDOW_UPDATE, unknown frames, and frames for closed streams.
     const small = 1;
-    /// DATA without content that ends nothing; CONTINUATION.
+    /// DATA without content that does not end its stream; CONTINUATION.
     const empty = 4;
-    /// SETTINGS: each may change the windows of all streams.
+    /// SETTINGS, because each may change the windows of all streams.
     const settings = 10;
-    /// A request that was accepted, in thousandths.
+    /// An accepted request, in thousandths.
     const request_earns = 4000;
 
-    /// The cost of a header block that decodes to this many bytes more than its length explains.
+    /// The cost of a header block that decodes to `bytes` bytes more than its length explains.
     fn bomb(bytes: u64) u32 {
         return @intCast(@min(1 + bytes / 512, std.math.maxInt(u32)));
     }
 
-    /// Content in either direction, in thousandths: one for 250 bytes, so that small windows are no offence.
+    /// Content in either direction, in thousandths: a unit for 250 bytes, so that small windows cost the peer
+    /// nothing.
     fn contentEarns(len: u64) u64 {
         return len * 4;
     }
 };
 
-/// Frames that a header block may have.
+/// The maximum number of frames of a header block.
 const block_frames_max = 64;
 
-/// Bytes that `emit` needs.
+/// The number of bytes that `emit` needs.
 pub const emission_bytes_max = control_file.bytes_max;
 
-/// Bytes that `takeContinue` needs.
+/// The number of bytes that `takeContinue` needs.
 pub const continue_bytes_max = frame.header_bytes + encoder_file.block_overhead;
 
-/// The part of a frame that the next bytes of the peer belong to.
+/// The part of a frame to which the peer's next bytes belong.
 const Reading = union(enum) {
     preface,
-    /// A frame, which has to be SETTINGS.
+    /// A frame, which must be SETTINGS.
     first_frame,
     frame,
-    /// A header block of several frames; they stay unread until its end is there.
+    /// A header block of several frames, which stay unconsumed until all have come.
     block: Block,
     content: Content,
-    /// Bytes that are read over, because they mean nothing to us.
+    /// The number of bytes to skip, because they have no meaning here.
     skip: u32,
-    /// The session reads no further bytes of its peer.
+    /// The session reads no more bytes.
     broken,
 
     const Block = struct {
-        /// Bytes of the frames that have been looked at, their headers included.
+        /// The number of bytes of the frames that were parsed, including their headers.
         scanned: u32,
-        /// The bytes of these frames' payloads.
+        /// The number of bytes of their payloads.
         size: u32,
         frames: u32,
     };
@@ -124,10 +126,10 @@ const Reading = union(enum) {
     const Content = struct { stream: StreamId, left: u32, padding: u32, ends: bool };
 };
 
-/// The result of `advance`.
+/// The result of a reading function.
 const Move = union(enum) {
     need_more,
-    /// The session has consumed this number of bytes.
+    /// This number of bytes was consumed, without an event.
     on: usize,
     told: Step,
 
@@ -136,16 +138,16 @@ const Move = union(enum) {
     }
 };
 
-/// The window that everybody begins with, in bytes (RFC 9113 section 6.9.2).
+/// The initial window of all streams and connections, in bytes (RFC 9113 section 6.9.2).
 const default_window = 65_535;
 
-/// The payload of a PING whose answer shows that the peer has read our first GOAWAY.
+/// The payload of the PING whose acknowledgement shows that the peer has read our first GOAWAY.
 const drain_ping = "draining";
 
-/// The payload of a PING that makes a client look at its socket; its answer means nothing.
+/// The payload of a PING that makes a client read its socket; the acknowledgement is ignored.
 const linger_ping = "all said";
 
-/// Number of priorities that are kept for streams that are yet to come (RFC 9218 section 7.1).
+/// The number of priorities that are stored for streams that are not open yet (RFC 9218 section 7.1).
 const early_max = 8;
 
 /// The state of one connection. No deinit: it owns nothing.
@@ -154,58 +156,58 @@ pub const Session = struct {
     config: *const Config,
     room: Room,
     reading: Reading = .preface,
-    /// How far the end of the connection is.
+    /// The progress of the connection's end.
     ending: enum {
         no,
         /// The peer was asked to open no more streams.
         announced,
-        /// The peer was told of the last stream: streams that it opens now are not looked at.
+        /// The peer was told the last stream; streams that it opens now are ignored.
         last_streams,
-        /// No frame goes out any more but those that are owed.
+        /// Only frames in `control` are sent.
         broken,
     } = .no,
     streams: Streams,
     decoder: decoder_file.Decoder = .{},
     encoder: encoder_file.Encoder = .{},
     control: Control = .{},
-    /// The highest number of a stream that the peer has used.
+    /// The highest stream number that the peer has used.
     last_stream: StreamId = 0,
-    /// The highest one that was looked at: what GOAWAY says, which may not grow any more.
+    /// The highest stream number that was handled: the number for GOAWAY, after which it must not grow.
     last_taken: StreamId = 0,
-    /// Windows for content to the peer, on all streams together and on a new one, in bytes.
+    /// The peer's windows for our content, of the connection and of a new stream, in bytes.
     send_window: i64 = default_window,
     peer_window: i64 = default_window,
-    /// The longest payload that the peer takes, in bytes.
+    /// The maximum payload that the peer accepts, in bytes.
     peer_frame_bytes: u32 = frame.payload_bytes_max,
-    /// Windows for content of the peer, on all streams together and on a new one, in bytes.
+    /// Our windows for the peer's content, of the connection and of a new stream, in bytes.
     receive_window: i64 = default_window,
     stream_window: i64,
-    /// Credit for all streams that the peer was not told of, in bytes.
+    /// The connection's credit of which the peer was not told yet, in bytes.
     unannounced: u32 = 0,
-    /// Streams wait to tell the peer of theirs.
+    /// There are streams whose credit could not be announced because `control` was full.
     streams_unannounced: bool = false,
     settings_acknowledged: bool = false,
-    /// The peer has said what it wants first: else all responses take turns.
+    /// The peer has sent a priority; until then all responses take turns.
     peer_prioritises: bool = false,
     early: [early_max]Early = @splat(.{}),
     early_next: u8 = 0,
-    /// The owner was asked for more places, and has given none.
+    /// The owner was asked for more places and has provided none since.
     places_wanted: bool = false,
-    /// Streams whose responses have been framed, and whose requests have yet to end.
+    /// The number of streams whose response was framed and whose request has not ended.
     lingering: u16 = 0,
-    /// A block of trailers is on its way: its stream.
+    /// The stream whose block of trailers is being sent; 0: none.
     continuing: StreamId = 0,
     resets: Patience,
     noise: Patience,
     resets_received: u32 = 0,
-    /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the offending field.
+    /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the refused field.
     bad_field: u16 = 0,
 
     const Early = struct { stream: StreamId = 0, priority: Priority = .{} };
 
-    /// For a fresh connection. All arguments must outlive it; there may be no places. `room` has
-    /// roomBytes(config), and may be that of other sessions, too: it holds what the last `feed` of any of
-    /// them has read.
+    /// Makes the session of a new connection. All arguments must outlive it; `places` may be empty. `room`
+    /// has roomBytes(config) bytes and may be shared by sessions: it has the fields from the last `feed` of
+    /// any of them.
     pub fn init(limits: *const Limits, config: *const Config, places: []Stream, room: Room) Session {
         assert(room.len >= roomBytes(config));
         assert(config.connection_window_bytes >= default_window);
@@ -214,7 +216,7 @@ pub const Session = struct {
             .config = config,
             .room = room,
             .streams = .init(places),
-            // A peer that has not seen our settings uses the default window.
+            // A peer that has not read our settings uses the default window.
             .stream_window = @max(default_window, config.stream_window_bytes),
             .resets = .init(config.resets),
             .noise = .init(config.noise),
@@ -233,62 +235,63 @@ pub const Session = struct {
         return s;
     }
 
-    /// Moves all streams into other memory, for at least as many as are open or have yet to be
-    /// reset; the result is the memory until now.
+    /// Moves all streams to `places`, which must have room for all open streams and all that must still be
+    /// reset; returns the former memory.
     pub fn rehouse(s: *Session, places: []Stream) []Stream {
         s.places_wanted = false;
         return s.streams.rehouse(places);
     }
 
-    /// Lends memory for fields that responses repeat: without any, each response says all of its fields.
-    /// Between two blocks; none was lent yet.
+    /// Lends memory for fields that responses repeat; without it each response has all of its fields in full.
+    /// Must be called between two blocks, while none is lent.
     pub fn lendTable(s: *Session, memory: *SentFields) void {
         s.encoder.lend(memory);
     }
 
-    /// Whether nothing that the session does, or is reading, needs `places` or the memory of `lendTable`.
+    /// Whether no open stream and no unread input needs `places` or the memory of `lendTable`.
     pub fn mayHandBack(s: *const Session) bool {
         return s.streams.count == 0 and !s.streams.hasDoomed() and s.reading == .frame;
     }
 
-    /// Gives the places, and the memory of `lendTable`, back, in a pause: `mayHandBack`. The next stream asks
-    /// for places.
+    /// Gives `places` and the memory of `lendTable` back. Must be called only if `mayHandBack`. The next
+    /// stream asks for places again.
     pub fn handBack(s: *Session) void {
         assert(s.mayHandBack());
         _ = s.rehouse(&.{});
         _ = s.encoder.takeBack();
     }
 
-    /// Whether what the peer's fields are kept in has become too small: before the next `feed` of any session
-    /// with this room, `rehouseTable` gives more, or the session is abandoned.
+    /// Whether the table of the peer's fields needs more memory. Then, before the next `feed` of any session
+    /// with this room, the owner calls `rehouseTable` or abandons the session.
     pub fn outgrows(s: *const Session) bool {
         return s.decoder.lodges;
     }
 
-    /// The memory of the peer's fields that are kept, in u64s.
+    /// The memory that the peer's table needs, in u64s.
     pub fn tableUnits(s: *const Session) usize {
         return s.decoder.units();
     }
 
-    /// Moves the table's entries into other memory, of `tableUnits` or more, at most `table_units_max`.
-    /// Memory that was given before is the caller's again.
+    /// Moves the peer's table to `memory` of at least `tableUnits`, at most `table_units_max`. The caller
+    /// owns the former memory again.
     pub fn rehouseTable(s: *Session, memory: []u64) void {
         s.decoder.rehouse(memory);
     }
 
-    /// Tells the time, in milliseconds. Called before a round of `feed`.
+    /// Refills the budgets for the time that has passed. `now` is in milliseconds. Called before a round of
+    /// `feed`.
     pub fn wait(s: *Session, now: u64) void {
         s.resets.wait(now);
         s.noise.wait(now);
     }
 
-    /// Reads on. `bytes` are all the bytes that were received and not consumed yet. `head` is filled at
-    /// `.request` and `.trailers`, until the next call. Ask again until `.need_more`.
+    /// Reads more bytes. `bytes`: all bytes that were received and not consumed. `head` is filled at
+    /// `.request` and `.trailers`, and valid until the next call. Must be called again until `.need_more`.
     pub fn feed(s: *Session, bytes: []const u8, head: *Head) Step {
         assert(s.continuing == 0);
         var at: usize = 0;
         while (true) {
-            // Our settings go before everything that may be answered.
+            // Our settings must be sent before any response.
             const first = s.reading == .preface and s.control.len > 0;
             if (first or s.control.isFull()) return .{ .consumed = at, .event = .control };
             const move = switch (s.reading) {
@@ -328,7 +331,7 @@ pub const Session = struct {
         return .{ .on = len };
     }
 
-    /// The next frame. All but DATA, and what is not looked into, is read when it is complete.
+    /// Reads the next frame. All frames except DATA and ignored ones are read when they are complete.
     fn readFrame(s: *Session, bytes: []const u8, head: *Head) Move {
         if (bytes.len < frame.header_bytes) return .need_more;
         const h: frame.Header = .parse(bytes[0..frame.header_bytes]);
@@ -366,7 +369,8 @@ pub const Session = struct {
         };
     }
 
-    /// Ends what a fault concerns. Of the present frame, `payload` bytes are still to be thrown away.
+    /// Ends the stream or the connection of a fault. `payload` bytes of the current frame are still to be
+    /// skipped.
     fn blame(s: *Session, fault: Fault, stream: StreamId, payload: u32) Move {
         if (fault.scope == .connection) return s.fail(fault.code, fault.detail);
         s.reading = .{ .skip = payload };
@@ -374,8 +378,8 @@ pub const Session = struct {
         return s.resetByFault(stream, fault.code, frame.header_bytes);
     }
 
-    /// Ends a stream whose peer has broken a rule; the present frame's `consumed` bytes are done with. That
-    /// it provokes this counts as if it had reset the stream itself.
+    /// Ends a stream whose peer has broken a rule, after `consumed` bytes of the current frame. It counts
+    /// against `resets`, as if the peer had reset the stream itself.
     fn resetByFault(s: *Session, id: StreamId, code: Code, consumed: usize) Move {
         if (!s.resets.spend(1)) return s.tired();
         s.control.reset(id, code);
@@ -389,7 +393,7 @@ pub const Session = struct {
         return s.fail(.enhance_your_calm, "too many frames without use");
     }
 
-    /// Ends the connection by a rule that the peer has broken.
+    /// Ends the connection because the peer has broken a rule.
     fn fail(s: *Session, code: Code, detail: []const u8) Move {
         s.reading = .broken;
         s.ending = .broken;
@@ -397,7 +401,7 @@ pub const Session = struct {
         return .tell(0, 0, .{ .failed = .{ .code = code, .detail = detail } });
     }
 
-    /// Whether nobody has used a stream yet.
+    /// Whether the number was not used for a stream yet.
     fn isIdle(s: *const Session, id: StreamId) bool {
         return id > s.last_stream or id % 2 == 0;
     }
@@ -450,7 +454,7 @@ pub const Session = struct {
     fn dataFault(s: *const Session, stream: *const Stream, h: frame.Header, content: u32, ends: bool) ?Code {
         if (stream.input == .ended) return .stream_closed;
         if (h.len > stream.receive_window) return .flow_control_error;
-        // A request that was refused may as well be wrong about its length.
+        // The content of a refused request may have a wrong length.
         if (stream.input != .open) return null;
         const total = stream.received + content;
         const promised = stream.promised orelse return null;
@@ -458,7 +462,7 @@ pub const Session = struct {
         return if (total > promised or (ends and total < promised)) .protocol_error else null;
     }
 
-    /// DATA of a stream whose content nobody reads.
+    /// Skips DATA of a stream whose content is not read.
     fn takeRefused(s: *Session, stream: *Stream, h: frame.Header, behind: u32, ends: bool) void {
         s.reading = .{ .skip = behind };
         s.restore(stream, h.len);
@@ -466,25 +470,25 @@ pub const Session = struct {
         if (ends) stream.input = .ended;
     }
 
-    /// Takes note of content on a lingering stream: its response is complete, and its request goes on.
+    /// Counts content on a lingering stream, whose response is complete while its request goes on.
     fn lingerOn(s: *Session, stream: *Stream, len: u32, ends: bool) void {
         if (ends) return s.endLinger(stream);
         if (len > stream.linger_left) return s.doom(stream, .no_error);
         stream.linger_left -= len;
     }
 
-    /// The request of a stream that lingers has ended. curl 7.88 does not notice that all is said until it
-    /// hears something more.
+    /// Closes a lingering stream whose request has ended, and sends a PING, because curl 7.88 does not notice
+    /// the end until it receives more.
     fn endLinger(s: *Session, stream: *Stream) void {
         s.close(stream, .ended);
         s.control.ping(0, linger_ping);
     }
 
-    /// DATA of a stream that is closed.
+    /// Handles DATA of a closed stream.
     fn readStrayData(s: *Session, h: frame.Header, behind: u32, consumed: usize) Move {
         switch (s.streams.closed.recall(h.stream)) {
             .closed => |how| switch (how) {
-                // The frame was on its way when the stream was reset.
+                // The frame may have been sent before the peer read of the reset.
                 .by_us => {},
                 .by_peer => {
                     s.throwAway(behind, h.len);
@@ -500,7 +504,7 @@ pub const Session = struct {
         return .{ .on = consumed };
     }
 
-    /// Reads over the rest of a frame, which counts as taken.
+    /// Skips the rest of a frame and returns its window.
     fn throwAway(s: *Session, behind: u32, whole: u32) void {
         s.reading = .{ .skip = behind };
         s.credit(whole);
@@ -538,7 +542,8 @@ pub const Session = struct {
         return .tell(0, id, .end);
     }
 
-    /// A header block begins. What can be told without its fields is told before they are there.
+    /// Begins to read a header block. Errors that do not depend on its fields are reported before the block
+    /// is complete.
     fn readHeaders(s: *Session, h: frame.Header, rest: []const u8, head: *Head) Move {
         if (h.stream % 2 == 0) return s.fail(.protocol_error, "stream with an even number");
         if (!s.isIdle(h.stream) and s.streams.find(h.stream) == null) {
@@ -550,7 +555,7 @@ pub const Session = struct {
                 .never_opened => return s.fail(.protocol_error, "stream number lower than one before"),
             }
         }
-        // Beside the block there are a dependency and a padding.
+        // Besides the block there may be a dependency and padding.
         if (h.len > blockBytesMax(s.config) + 1 + frame.priority_bytes + 255) return s.longBlock();
         if (s.isIdle(h.stream) and s.lacksPlace()) {
             s.places_wanted = true;
@@ -570,7 +575,7 @@ pub const Session = struct {
         }
     }
 
-    /// Whether a stream that is opened needs memory which the owner was not asked for yet: it is asked once.
+    /// Whether a new stream needs more places and the owner was not asked yet; it is asked once.
     fn lacksPlace(s: *const Session) bool {
         return !s.streams.hasPlace() and s.streams.places.len < s.config.streams_max and !s.places_wanted;
     }
@@ -579,7 +584,7 @@ pub const Session = struct {
         return s.fail(.enhance_your_calm, "header block too long");
     }
 
-    /// Goes on with a block of several frames.
+    /// Continues a block of several frames.
     fn readBlock(s: *Session, block: *Reading.Block, bytes: []const u8, head: *Head) Move {
         const first: frame.Header = .parse(bytes[0..frame.header_bytes]);
         while (true) {
@@ -603,7 +608,7 @@ pub const Session = struct {
         }
     }
 
-    /// The block's frames are complete: `bytes` are all of them.
+    /// Joins the frames of a complete block. `bytes`: all frames.
     fn joinBlock(s: *Session, first: frame.Header, bytes: []const u8, head: *Head) Move {
         const payload = bytes[frame.header_bytes..][0..first.len];
         const room = s.room[@sizeOf(decoder_file.Bench) + fields_file.roomBytes(s.config.list_bytes_max) ..];
@@ -626,7 +631,7 @@ pub const Session = struct {
         return s.takeBlock(first, payload, room[0..len], bytes.len, head);
     }
 
-    /// A whole header block. `payload` is that of its first frame.
+    /// Reads a complete header block. `payload`: of its first frame.
     fn takeBlock(
         s: *Session,
         h: frame.Header,
@@ -649,7 +654,7 @@ pub const Session = struct {
         else
             s.takeStray(h.stream, &block, consumed);
         const taken = move catch return s.fail(.compression_error, "header block cannot be decoded");
-        // A peer that says each field once cannot mean more than the tables hold.
+        // A peer that sends each field once cannot decode more than the tables contain.
         const bomb = s.decoder.copied - copied -| tables_bytes;
         if (bomb > 0 and !s.noise.spend(cost.bomb(bomb))) return s.tired();
         return taken;
@@ -657,7 +662,8 @@ pub const Session = struct {
 
     const Undecodable = decoder_file.Error;
 
-    /// The text in both tables of a decoder, in bytes; the static one has less than half as much.
+    /// Twice a table's maximum text, in bytes, for both tables of a decoder; the static one has less than
+    /// half of that.
     const tables_bytes = 2 * decoder_file.table_bytes_max;
 
     fn bounds(s: *const Session) fields_file.Bounds {
@@ -668,7 +674,7 @@ pub const Session = struct {
         };
     }
 
-    /// Memory for the text of fields. Behind it lies a block that was joined of several frames.
+    /// The memory for the text of fields. A block joined from several frames lies behind it.
     fn textRoom(s: *const Session) []u8 {
         return s.room[@sizeOf(decoder_file.Bench)..][0..fields_file.roomBytes(s.config.list_bytes_max)];
     }
@@ -691,7 +697,7 @@ pub const Session = struct {
         s.last_taken = h.stream;
         if (s.streams.count >= s.config.streams_max or !s.streams.hasPlace()) {
             try fields_file.skip(block, s.textRoom());
-            // The owner may have memory when the next one asks.
+            // The owner may have memory for the next stream.
             s.places_wanted = false;
             return s.refuseStream(h.stream, .refused_stream, consumed);
         }
@@ -710,7 +716,7 @@ pub const Session = struct {
         const facts = outcome.accepted;
         stream.promised = facts.content_length;
         if (facts.priority) |priority| {
-            // A PRIORITY_UPDATE that came before the request was sent later than its Priority field.
+            // A PRIORITY_UPDATE that came before the request is newer than the request's Priority field.
             if (early == null) stream.priority = priority;
             s.peer_prioritises = true;
         }
@@ -719,13 +725,13 @@ pub const Session = struct {
         return .tell(consumed, h.stream, .request);
     }
 
-    /// A stream ends before anybody has heard of it.
+    /// Resets a stream that the owner does not know.
     fn refuseStream(s: *Session, id: StreamId, code: Code, consumed: usize) Move {
         s.streams.closed.note(id, .by_us);
         return s.resetByFault(id, code, consumed);
     }
 
-    /// A block on a stream that is open: it ends the content.
+    /// Reads a block on an open stream, which ends its content.
     fn takeTrailers(
         s: *Session,
         stream: *Stream,
@@ -764,7 +770,7 @@ pub const Session = struct {
         return .tell(consumed, stream.id, .trailers);
     }
 
-    /// A block on a stream that is closed: see readHeaders.
+    /// Handles a block on a closed stream (see readHeaders).
     fn takeStray(
         s: *Session,
         id: StreamId,
@@ -822,7 +828,7 @@ pub const Session = struct {
                 .header_table_size => s.encoder.setTableSize(pair.value),
                 .initial_window_size => window = pair.value,
                 .max_frame_size => s.peer_frame_bytes = pair.value,
-                // We push nothing, and open no streams.
+                // The others concern pushes and streams of ours, which do not exist.
                 else => {},
             }
         }
@@ -831,7 +837,8 @@ pub const Session = struct {
         return .{ .on = len };
     }
 
-    /// Changes the windows of all streams by as much (RFC 9113 section 6.9.2); false: one would be too large.
+    /// Changes the windows of all streams by the same amount (RFC 9113 section 6.9.2); false: one would be
+    /// too large.
     fn setPeerWindow(s: *Session, window: i64) bool {
         const change = window - s.peer_window;
         if (change == 0) return true;
@@ -845,7 +852,7 @@ pub const Session = struct {
         return true;
     }
 
-    /// The peer knows our settings now.
+    /// Applies our settings after the peer has acknowledged them.
     fn settingsSeen(s: *Session) void {
         if (s.settings_acknowledged) return;
         s.settings_acknowledged = true;
@@ -904,17 +911,18 @@ pub const Session = struct {
         return .{ .on = len };
     }
 
-    /// Content of the stream is done with: its peer may send as much again. More than was handed over: an
-    /// assertion fails. A stream that is gone has given back all of it.
+    /// Returns `bytes` bytes of a stream's delivered content to the windows, so that the peer may send as
+    /// much again. Asserts that they were delivered. A closed stream has returned all bytes already.
     pub fn release(s: *Session, id: StreamId, bytes: u32) void {
         const stream = s.streams.find(id) orelse return;
-        // A lingering stream has given back all of its content.
+        // A lingering stream has returned all of its content.
         if (stream.input == .lingering) return;
         stream.unreleased -= bytes;
         s.restore(stream, bytes);
     }
 
-    /// The peer may send so much more, on a stream and on all. Who lingers was told before what may come.
+    /// Adds to the windows of a stream and of the connection. A lingering stream has announced its whole
+    /// window before.
     fn restore(s: *Session, stream: *Stream, bytes: u32) void {
         if (stream.input != .lingering) {
             stream.unannounced += bytes;
@@ -946,21 +954,21 @@ pub const Session = struct {
         stream.unannounced = 0;
     }
 
-    /// A stream is over. What its reader holds of it counts no more.
+    /// Closes a stream. Its content that the reader holds no longer counts against the connection's window.
     fn close(s: *Session, stream: *Stream, how: streams_file.Closed.How) void {
         const held = s.letGo(stream);
         s.streams.close(stream, how);
         s.credit(held);
     }
 
-    /// Closes a stream whose end the peer has yet to be told.
+    /// Closes a stream that must still be reset for the peer.
     fn doom(s: *Session, stream: *Stream, code: Code) void {
         const held = s.letGo(stream);
         s.streams.doom(stream, code);
         s.credit(held);
     }
 
-    /// Bytes of the stream's content that count against the connection's window no more.
+    /// The number of bytes of the stream's content to return to the connection's window.
     fn letGo(s: *Session, stream: *const Stream) u32 {
         s.lingering -= @intFromBool(stream.input == .lingering);
         switch (s.reading) {
@@ -973,22 +981,22 @@ pub const Session = struct {
         return stream.unreleased;
     }
 
-    /// Ends a stream at once; what is queued for it is not sent. Nothing happens if it is gone, or if its
-    /// response is not.
+    /// Ends a stream at once, without its queued content. Has no effect if the stream is closed or its
+    /// response is complete.
     pub fn reset(s: *Session, id: StreamId, code: Code) void {
         const stream = s.streams.find(id) orelse return;
         if (stream.input != .lingering) s.doom(stream, code);
     }
 
-    /// Ends a stream in the midst of its response: what is queued for it goes out, then it is reset. Nothing
-    /// else may be queued for it.
+    /// Ends a stream in the middle of its response: its queued content is sent, and then it is reset. No more
+    /// content may be queued for it.
     pub fn cut(s: *Session, id: StreamId, code: Code) void {
         const stream = s.streams.find(id) orelse return;
         if (stream.queued == 0) return s.reset(id, code);
         stream.doomed = .{ .id = id, .code = code };
     }
 
-    /// Time has passed: resets the streams that have lingered since before the last call.
+    /// Resets the streams that were lingering at the last call already.
     pub fn endLingering(s: *Session) void {
         var it = s.streams.iterator();
         while (it.next()) |stream| if (stream.input == .lingering) {
@@ -996,26 +1004,26 @@ pub const Session = struct {
         };
     }
 
-    /// Gives a stream a number, by which the session's owner finds the stream's exchange. `Reset.owner`,
-    /// `Emission.owner` and `ownerOf` tell it.
+    /// Gives a stream a number by which the owner finds the stream's exchange. It is in `Reset.owner` and
+    /// `Emission.owner`, and `ownerOf` returns it.
     pub fn own(s: *Session, id: StreamId, owner: u64) void {
         if (s.streams.find(id)) |stream| stream.owner = owner;
     }
 
-    /// The owner of a stream; 0: none, or the stream is gone.
+    /// Returns the number from `own`; 0: none, or the stream is closed.
     pub fn ownerOf(s: *const Session, id: StreamId) u64 {
         const stream = s.streams.find(id) orelse return 0;
         return stream.owner;
     }
 
-    /// The last emission, of a stream's content, does not leave after all: its stream is reset.
+    /// Undoes the last emission, which had content and cannot be sent: its stream is reset.
     pub fn takeBack(s: *Session, emission: Emission) void {
         s.send_window += emission.content;
         if (s.streams.find(emission.stream)) |stream| return s.doom(stream, .internal_error);
         if (s.control.takes(4)) s.control.reset(emission.stream, .internal_error);
     }
 
-    /// Counts of streams that have ended before their time.
+    /// Returns the numbers of streams that ended early.
     pub fn tally(s: *const Session) Tally {
         return .{
             .resets_received = s.resets_received,
@@ -1024,7 +1032,7 @@ pub const Session = struct {
         };
     }
 
-    /// The window that a stream's queued content lacks: its own, or the connection's, which other streams
+    /// The window that a stream's queued content waits for: its own, or the connection's, which other streams
     /// have used up.
     pub fn lacks(s: *const Session, id: StreamId) enum { nothing, window, common_window } {
         const stream = s.streams.find(id) orelse return .nothing;
@@ -1033,24 +1041,24 @@ pub const Session = struct {
         return if (s.send_window <= 0) .common_window else .nothing;
     }
 
-    /// Ends the connection for a reason that is no frame's: nothing is read any more, and no frame goes out
-    /// but those that are owed.
+    /// Ends the connection for a reason other than a frame: no more is read, and only the frames in `control`
+    /// are sent.
     pub fn abandon(s: *Session, code: Code, detail: []const u8) void {
         if (s.ending != .broken) _ = s.fail(code, detail);
     }
 
-    /// Asks the peer to open no further streams, once.
+    /// Asks the peer once to open no more streams.
     pub fn announceEnd(s: *Session) void {
         if (s.ending == .no) s.drain();
     }
 
-    /// Whether a block of trailers has to be emitted to its end before anything else may be said.
+    /// Whether a block of trailers must be emitted to its end before other output.
     pub fn isContinuing(s: *const Session) bool {
         return s.continuing != 0;
     }
 
-    /// Asks the peer to open no further streams; when it has seen that, or at the second call, those that
-    /// it opens are not looked at any more. Then the connection is over when the streams are (`isDone`).
+    /// Asks the peer to open no more streams. When the peer has acknowledged that, or at the second call, new
+    /// streams are ignored, and the connection ends when the open streams have ended (`isDone`).
     pub fn drain(s: *Session) void {
         switch (s.ending) {
             .no => {
@@ -1066,7 +1074,7 @@ pub const Session = struct {
         }
     }
 
-    /// Whether nothing will be said any more.
+    /// Whether no more output will come.
     pub fn isDone(s: *const Session) bool {
         return switch (s.ending) {
             .no, .announced => false,
@@ -1075,7 +1083,7 @@ pub const Session = struct {
         };
     }
 
-    /// Whether requests may still come.
+    /// Whether more requests may come.
     pub fn persists(s: *const Session) bool {
         return s.ending == .no;
     }
@@ -1086,8 +1094,8 @@ pub const Session = struct {
         return if (stream.order == .unstarted) stream else null;
     }
 
-    /// Writes a response's head, and its content if that can leave at once. `out` holds at least
-    /// startSize(fields) + lines.text.len + content.len bytes. After an error nothing has changed but
+    /// Writes a response's head, and its content if that can be sent at once. `out` has at least
+    /// startSize(fields) + lines.text.len + content.len bytes. After an error nothing has changed except
     /// `bad_field`.
     pub fn start(s: *Session, id: StreamId, r: Response, out: []u8) StartError!Started {
         assert(r.content.len == 0 or r.rest == 0);
@@ -1102,7 +1110,7 @@ pub const Session = struct {
         const length = if (tells) len else found.content_length;
         const before: Order = .of(shape.content(length, .delimited));
         const order = try before.body(len, r.end);
-        // Nothing fails from here on.
+        // No error is possible from here on.
         const payload = len > 0 and before != .discarded;
         const ends = order == .ended and !payload;
         var writer: response_head.Writer = .begin(&s.encoder, out, r.status);
@@ -1129,8 +1137,8 @@ pub const Session = struct {
         return started;
     }
 
-    /// Whether this many bytes of content would leave with the head of a response, if `start` is given them:
-    /// nothing is to be sent before them, and nothing keeps them.
+    /// Whether `start` would send this many bytes of content with the head: no other output must be sent
+    /// before them, and the windows allow it.
     pub fn leavesAtOnce(s: *const Session, id: StreamId, len: usize) bool {
         const stream = s.streams.find(id) orelse return false;
         return s.mayLeave(stream, len);
@@ -1157,10 +1165,10 @@ pub const Session = struct {
         return frame.header_bytes + content.len;
     }
 
-    /// The response has been framed to its end. The rest of the request is of no use to anybody. The stream
-    /// could be reset now (RFC 9113 section 8.1), but there are clients that do not look at their answer then
-    /// (curl 7.88): a rest that is short may come, as in HTTP/1.1. Nobody else hears of it. All of its credit
-    /// is told now, since curl 7.88 reads nothing behind an answer whose length it knows.
+    /// Ends a stream whose response was framed completely, or lets it linger if its request has not ended.
+    /// Resetting it (RFC 9113 section 8.1) is allowed, but some clients then ignore the response (curl 7.88).
+    /// So a short rest of the request may still come, as in HTTP/1.1, and is discarded here. Credit for all
+    /// of it is announced now, because curl 7.88 reads nothing after a response of known length.
     fn finish(s: *Session, stream: *Stream) void {
         if (stream.input == .ended) return s.close(stream, .ended);
         const most = s.config.linger_bytes_max;
@@ -1191,13 +1199,13 @@ pub const Session = struct {
         }
     }
 
-    /// Keeps the index of a field that is refused.
+    /// Sets `bad_field`.
     pub fn noteBadField(s: *Session, index: usize) void {
         s.bad_field = std.math.cast(u16, index) orelse std.math.maxInt(u16);
     }
 
-    /// Writes an interim response, 100 or 102..199; the result is the number of bytes. `out` holds at least
-    /// startSize(fields) bytes. After an error nothing has changed but `bad_field`.
+    /// Writes an interim response, 100 or 102..199, and returns the number of bytes. `out` has at least
+    /// startSize(fields) bytes. After an error nothing has changed except `bad_field`.
     pub fn informational(
         s: *Session,
         id: StreamId,
@@ -1216,15 +1224,16 @@ pub const Session = struct {
         return writer.finish(id, false);
     }
 
-    /// Writes what lets a waiting client send its content: once, if it waits, nothing of it has come, and no
-    /// response has been started; otherwise nothing. `out` holds at least continue_bytes_max.
+    /// Writes the response that makes a waiting client send its content, and returns the number of bytes:
+    /// once, if the client waits, has sent no content, and no response has started; otherwise 0. `out` has at
+    /// least continue_bytes_max bytes.
     pub fn takeContinue(s: *Session, id: StreamId, out: []u8) usize {
         const stream = s.mayStart(id) orelse return 0;
         if (stream.continuation != .expected or stream.received > 0 or stream.input != .open) return 0;
         return s.informational(id, 100, &.{}, out) catch unreachable;
     }
 
-    /// Says how to queue a piece of content. After an error nothing has changed.
+    /// Plans to queue a piece of content. After an error nothing has changed.
     pub fn planBody(s: *const Session, id: StreamId, piece: Piece) BodyError!Plan {
         const stream = s.streams.find(id) orelse return error.OutOfOrder;
         const payload = piece.len > 0 and stream.order != .discarded;
@@ -1238,8 +1247,9 @@ pub const Session = struct {
         };
     }
 
-    /// Writes trailers, to be queued behind the content: those of a response without content are discarded.
-    /// `out` holds at least endSize(trailers) bytes. After an error nothing has changed but `bad_field`.
+    /// Plans the end of the response, and writes trailers, to be queued after the content; those of a
+    /// response without content are discarded. `out` has at least endSize(trailers) bytes. After an error
+    /// nothing has changed except `bad_field`.
     pub fn planEnd(s: *Session, id: StreamId, trailers: []const Field, out: []u8) EndError!Plan {
         const stream = s.streams.find(id) orelse return error.OutOfOrder;
         var plan: Plan = .{ .change = .{
@@ -1265,7 +1275,8 @@ pub const Session = struct {
         return plan;
     }
 
-    /// Keeps what a plan has made of a stream: its bytes are queued. Nothing else was planned for it since.
+    /// Applies a plan whose bytes are queued. No other plan for the stream may have been applied since it was
+    /// made.
     pub fn apply(s: *Session, id: StreamId, plan: Plan) void {
         const stream = s.streams.find(id).?;
         stream.order = plan.change.order;
@@ -1275,9 +1286,9 @@ pub const Session = struct {
         s.streams.settle(stream);
     }
 
-    /// Writes the answer to a CONNECT with a protocol: from now on both directions are plain bytes, which are
-    /// queued with `pour`. Its status is 200, so it has a date (RFC 9110 section 6.6.1). The result is the
-    /// number of bytes. `out` holds at least startSize(fields).
+    /// Writes the response that accepts a CONNECT with a protocol, and returns the number of bytes. From then
+    /// on both directions are plain bytes, queued with `pour`. The status is 200, so there is a date (RFC
+    /// 9110 section 6.6.1). `out` has at least startSize(fields) bytes.
     pub fn switchProtocols(
         s: *Session,
         id: StreamId,
@@ -1297,7 +1308,7 @@ pub const Session = struct {
         return writer.finish(id, false);
     }
 
-    /// `len` more bytes wait in the queue of a tunnel; with `last` none follow.
+    /// Tells that `len` more bytes were queued for a tunnel; `last`: no more will follow.
     pub fn pour(s: *Session, id: StreamId, len: u64, last: bool) void {
         const stream = s.streams.find(id) orelse return;
         assert(stream.order == .tunnel);
@@ -1306,14 +1317,14 @@ pub const Session = struct {
         s.streams.settle(stream);
     }
 
-    /// `total` bytes wait in the queue of a stream, if that is a tunnel; with `last` none follow.
+    /// Tells that `total` bytes are queued for a stream, if it is a tunnel; `last`: no more will follow.
     pub fn pourAll(s: *Session, id: StreamId, total: u64, last: bool) void {
         const stream = s.streams.find(id) orelse return;
         if (stream.order != .tunnel) return;
         if (last or total > stream.queued) s.pour(id, total - stream.queued, last);
     }
 
-    /// Content that was just queued, the last of its stream, is not to be framed before it is revealed.
+    /// Prevents the framing of the last `len` bytes that were queued for a stream, until `reveal`.
     pub fn withhold(s: *Session, id: StreamId, len: u64) void {
         const stream = s.streams.find(id) orelse return;
         assert(stream.withheld == 0 and stream.queued >= len);
@@ -1322,13 +1333,13 @@ pub const Session = struct {
         s.streams.settle(stream);
     }
 
-    /// How much of a stream's content is withheld.
+    /// The number of bytes of a stream's content that are withheld.
     pub fn withheld(s: *const Session, id: StreamId) u64 {
         const stream = s.streams.find(id) orelse return 0;
         return stream.withheld;
     }
 
-    /// The first `total` bytes of a stream's content may be framed.
+    /// Allows the framing of the first `total` bytes of a stream's content.
     pub fn reveal(s: *Session, id: StreamId, total: u64) void {
         const stream = s.streams.find(id) orelse return;
         const len = @min(stream.withheld, total -| stream.queued);
@@ -1337,8 +1348,9 @@ pub const Session = struct {
         s.streams.settle(stream);
     }
 
-    /// Says what is to be sent next: first what is owed, then what matters most. `out` holds at least
-    /// emission_bytes_max. Content is at most `budget` bytes, more than 0. Null: nothing can be sent now.
+    /// Tells the next output: first the frames in `control`, then the content with the highest priority.
+    /// `out` has at least emission_bytes_max bytes. The content is at most `budget` bytes, which is more than
+    /// 0. Null: nothing can be sent now.
     pub fn emit(s: *Session, out: []u8, budget: usize) ?Emission {
         assert(budget > 0);
         if (s.continuing != 0) return s.emitTrailers(s.streams.find(s.continuing).?, out);
@@ -1384,7 +1396,7 @@ pub const Session = struct {
         return emission;
     }
 
-    /// A frame of trailers; `continuing` says whether the next one has to follow at once.
+    /// Writes a frame of trailers; `continuing` is set if another one must directly follow.
     fn emitTrailers(s: *Session, stream: *Stream, out: []u8) Emission {
         const is_first = s.continuing == 0;
         const prefix = if (is_first) s.encoder.begin(out[frame.header_bytes..]) else 0;
@@ -1411,7 +1423,7 @@ pub const Session = struct {
         return emission;
     }
 
-    /// Tells of credit for which there was no room before.
+    /// Announces credit for which `control` had no room before.
     fn announceAll(s: *Session) void {
         s.credit(0);
         if (!s.streams_unannounced) return;
@@ -1420,15 +1432,15 @@ pub const Session = struct {
         while (it.next()) |stream| s.announceOn(stream);
     }
 
-    /// Whether `emit` may have something to say.
+    /// Whether `emit` may have output.
     pub fn wantsToEmit(s: *const Session) bool {
         if (s.control.len > 0 or s.continuing != 0) return true;
         if (s.ending == .broken) return false;
         return s.streams.hasDoomed() or s.streams.first(s.send_window > 0) != null;
     }
 
-    /// The bytes that the peer has to send soon. The caller sets a deadline for them, because the session has
-    /// no clock. `unread`: bytes that were fed and not consumed.
+    /// The bytes that the peer must send soon. The caller sets a deadline for them, because the session has
+    /// no clock. `unread`: the number of bytes that were fed and not consumed.
     pub fn owes(s: *const Session, unread: usize) Debt {
         return switch (s.reading) {
             .preface, .first_frame => .opening,
@@ -1444,50 +1456,50 @@ pub const Session = struct {
         };
     }
 
-    /// The request asks for no content: HEAD.
+    /// Whether the method is HEAD.
     pub fn asksForHead(s: *const Session, id: StreamId) bool {
         const stream = s.streams.find(id) orelse return false;
         return stream.method == .HEAD;
     }
 
-    /// The request has been read to its end, or nobody reads it.
+    /// Whether the request was read to its end, or its content is not read.
     pub fn inputComplete(s: *const Session, id: StreamId) bool {
         const stream = s.streams.find(id) orelse return true;
         return stream.input != .open;
     }
 
-    /// The response's head has been written. A stream that is gone needs none.
+    /// Whether the response's head was written. True for a closed stream.
     pub fn responseStarted(s: *const Session, id: StreamId) bool {
         const stream = s.streams.find(id) orelse return true;
         return stream.order != .unstarted;
     }
 
-    /// Content of the response is sent: not to HEAD, nor with 204 and 304.
+    /// Whether the response's content is sent: not to HEAD, nor with 204 and 304.
     pub fn sendsContent(s: *const Session, id: StreamId) bool {
         const stream = s.streams.find(id) orelse return false;
         return stream.order != .unstarted and stream.order != .discarded;
     }
 
-    /// Whether trailers that are given to `planEnd` are not refused.
+    /// Whether `planEnd` accepts trailers.
     pub fn takesTrailers(s: *const Session, id: StreamId) bool {
         const stream = s.streams.find(id) orelse return false;
         return stream.order.takesTrailers();
     }
 
-    /// Whether some client waits for the rest of a response, or for its end.
+    /// Whether a client waits for the rest of a response, or for its end.
     pub fn responseOpen(s: *const Session) bool {
         var it = s.streams.iterator();
         while (it.next()) |stream| if (stream.order.isOpen() or stream.waits()) return true;
         return false;
     }
 
-    /// The application has sent a field of this response that is not its business, and was dropped.
+    /// Whether a field of the response was dropped because only the engine may send it.
     pub fn droppedField(s: *const Session, id: StreamId) bool {
         const stream = s.streams.find(id) orelse return false;
         return stream.dropped_field;
     }
 
-    /// Asserts what always holds between calls.
+    /// Asserts the invariants of the session.
     pub fn invariants(s: *const Session) void {
         s.streams.invariants();
         s.encoder.invariants();

@@ -1,6 +1,6 @@
-//! The open streams of a connection, in memory that the owner gives; which closed ones are remembered; and
-//! which of the open ones is sent from next (RFC 9113 section 5.1, RFC 9218 section 10).
-//! Does not know: frames, and what is sent.
+//! The open streams of a connection, in memory from the owner; the memory of closed streams; and the order in
+//! which open ones are sent from (RFC 9113 section 5.1, RFC 9218 section 10). Does not know: frames, and the
+//! content of output.
 const std = @import("std");
 const assert = std.debug.assert;
 const Code = @import("frame.zig").Code;
@@ -8,96 +8,96 @@ const Method = @import("../http/method.zig").Method;
 const Order = @import("../http/order.zig").Order;
 const Priority = @import("priority.zig").Priority;
 
-/// A number that names no place.
+/// The index that stands for no place.
 const nowhere = std.math.maxInt(u16);
 
-/// The most streams that a table can have.
+/// The maximum number of streams of a table.
 pub const streams_max = nowhere - 1;
 
-/// An open stream. Its owner gives memory for a number of them.
+/// An open stream. The owner provides memory for a number of them.
 pub const Stream = struct {
     /// 0: the place is free.
     id: u32 = 0,
-    /// The name that the session's owner knows the stream by; 0: none.
+    /// The number that the session's owner gave the stream; 0: none.
     owner: u64 = 0,
     order: Order = .unstarted,
     input: Input = .open,
     method: Method = .GET,
-    /// Whether the client waits for 100 (Continue).
+    /// Tells if the client waits for 100 (Continue).
     continuation: enum(u8) { not_expected, expected, sent } = .not_expected,
-    /// Window for content to the peer, in bytes: below zero after the peer has made its windows smaller.
+    /// The peer's window for our content, in bytes; below zero if the peer has reduced its windows.
     send_window: i64 = 0,
-    /// Window for content of the peer, in bytes.
+    /// Our window for the peer's content, in bytes.
     receive_window: i64 = 0,
-    /// Content that was handed over and not released, in bytes.
+    /// The content that was delivered and not released, in bytes.
     unreleased: u32 = 0,
-    /// Bytes that were released but not announced by a WINDOW_UPDATE yet.
+    /// The bytes that were released and not announced by a WINDOW_UPDATE.
     unannounced: u32 = 0,
-    /// Bytes of content that have come.
+    /// The bytes of content that have come.
     received: u64 = 0,
-    /// For a lingering stream: the bytes of content that may still come, and whether it has lingered for a
-    /// while.
+    /// For a lingering stream: the number of bytes of content that may still come, and true if it was
+    /// lingering at the last `Session.endLingering`.
     linger_left: u32 = 0,
     lingers_long: bool = false,
     /// The Content-Length of the request; null: none.
     promised: ?u64 = null,
-    /// Content that waits to be framed, in bytes.
+    /// The content that waits to be framed, in bytes.
     queued: u64 = 0,
-    /// Content behind that which is not to be framed yet, in bytes; then it is the last.
+    /// The content after `queued` that must not be framed yet, in bytes; it is the last content.
     withheld: u64 = 0,
-    /// Bytes of the block of trailers that waits behind the content.
+    /// The bytes of the block of trailers that waits behind the content.
     trailers: u32 = 0,
     priority: Priority = .{},
-    /// The application sent a field that is not its business, and that was dropped.
+    /// A field of the response was dropped because only the engine may send it.
     dropped_field: bool = false,
-    /// Neighbours in the list of those that are to be sent from, or of the free ones.
+    /// The neighbours in a list of streams to send from, or in the list of free places.
     next: u16 = nowhere,
     previous: u16 = nowhere,
-    /// The list, by urgency; null: in none.
+    /// The urgency of that list; null: in no list.
     list: ?u3 = null,
-    /// Streams are found by a hash of their numbers: the place of the next stream with this one's hash, and
-    /// that of the first stream whose hash is this place's number.
+    /// Streams are found by a hash of their numbers: the place of the next stream with the same hash, and the
+    /// place of the first stream whose hash is this place's index.
     chain: u16 = nowhere,
     bucket: u16 = nowhere,
-    /// The RST_STREAM that a closed stream has yet to send. An open stream sends it when its queued content
-    /// has been framed.
+    /// The RST_STREAM that is still to be sent for a closed stream. For an open stream it is sent when the
+    /// queued content was framed.
     doomed: Doom = .{},
 
     pub const Doom = struct { id: u32 = 0, code: Code = .no_error };
 
-    /// How far the peer's half of the stream is.
+    /// The progress of the peer's half of the stream.
     pub const Input = enum {
-        /// Content.
+        /// Content comes and is read.
         open,
         /// The peer's half has ended.
         ended,
-        /// Content that nobody reads.
+        /// Content comes and is not read.
         refused,
-        /// The peer's half goes on behind a response that was framed to its end.
+        /// The peer's half goes on after a response that was framed to its end.
         lingering,
     };
 
-    /// The response is complete, as far as the application is concerned.
+    /// Whether the application has ended the response.
     pub fn isAnswered(stream: *const Stream) bool {
         return stream.order == .ended;
     }
 
-    /// The content is framed to its end, and nothing is withheld.
+    /// Whether the application has ended the response and no content is withheld.
     pub fn isDone(stream: *const Stream) bool {
         return stream.isAnswered() and stream.withheld == 0;
     }
 
-    /// The queued content is the last that is framed, and does not end the response.
+    /// Whether the stream is to be reset after its queued content.
     pub fn isCut(stream: *const Stream) bool {
         return stream.doomed.id != 0;
     }
 
-    /// Whether there is something to be framed, windows aside.
+    /// Whether there is output to be framed, windows aside.
     pub fn waits(stream: *const Stream) bool {
         return stream.queued > 0 or (stream.isDone() and stream.input != .lingering);
     }
 
-    /// Whether what comes next is content, for which there have to be windows.
+    /// Whether the next output is content, which needs windows.
     pub fn needsWindow(stream: *const Stream) bool {
         return stream.queued > 0;
     }
@@ -114,7 +114,7 @@ pub const Streams = struct {
 
     const List = struct { first: u16 = nowhere, last: u16 = nowhere };
 
-    /// An empty table in memory that is the caller's and outlives it.
+    /// Makes an empty table. The caller owns the memory, which must outlive the table.
     pub fn init(places: []Stream) Streams {
         assert(places.len <= streams_max);
         for (places, 1..) |*place, following| {
@@ -123,7 +123,7 @@ pub const Streams = struct {
         return .{ .places = places, .free = if (places.len == 0) nowhere else 0 };
     }
 
-    /// Moves into other memory, which has places for all there are; the result is the memory until now.
+    /// Moves the streams to other memory, with places for all of them; returns the former memory.
     pub fn rehouse(streams: *Streams, places: []Stream) []Stream {
         var old = streams.*;
         streams.* = .init(places);
@@ -158,7 +158,7 @@ pub const Streams = struct {
         return &streams.places[(id >> 1) % streams.places.len].bucket;
     }
 
-    /// The open stream with this number.
+    /// Returns the open stream with this number; null: none.
     pub fn find(streams: *const Streams, id: u32) ?*Stream {
         if (streams.places.len == 0) return null;
         var at = streams.bucketOf(id).*;
@@ -170,7 +170,7 @@ pub const Streams = struct {
         return null;
     }
 
-    /// Opens a stream; null: no place is free.
+    /// Opens a stream; null: there is no free place.
     pub fn open(streams: *Streams, id: u32) ?*Stream {
         assert(id != 0 and streams.find(id) == null);
         if (!streams.hasPlace()) return null;
@@ -190,19 +190,18 @@ pub const Streams = struct {
         return at;
     }
 
-    /// Whether there is a place for one more.
+    /// Whether there is a free place.
     pub fn hasPlace(streams: *const Streams) bool {
         return streams.free != nowhere;
     }
 
-    /// Closes a stream, and remembers how it ended.
+    /// Closes a stream, and stores how it ended.
     pub fn close(streams: *Streams, stream: *Stream, how: Closed.How) void {
         const at = streams.remove(stream, how);
         streams.giveBack(at);
     }
 
-    /// Closes a stream whose peer has yet to get RST_STREAM, by `nextDoomed`. The stream keeps its place
-    /// until then.
+    /// Closes a stream of which RST_STREAM must still be sent (`nextDoomed`). It keeps its place until then.
     pub fn doom(streams: *Streams, stream: *Stream, code: Code) void {
         const id = stream.id;
         streams.pushDoomed(streams.remove(stream, .by_us), .{ .id = id, .code = code });
@@ -216,7 +215,7 @@ pub const Streams = struct {
         list.last = at;
     }
 
-    /// The next stream that the peer is to be told is closed; null: it knows of all.
+    /// Returns the next closed stream of which RST_STREAM must be sent, and frees its place; null: none.
     pub fn nextDoomed(streams: *Streams) ?Stream.Doom {
         const at = streams.doomed.first;
         if (at == nowhere) return null;
@@ -228,7 +227,7 @@ pub const Streams = struct {
         return doom_of;
     }
 
-    /// Whether the peer has yet to be told of some stream that it is closed.
+    /// Whether RST_STREAM must still be sent for a closed stream.
     pub fn hasDoomed(streams: *const Streams) bool {
         return streams.doomed.first != nowhere;
     }
@@ -254,7 +253,7 @@ pub const Streams = struct {
         return @intCast(stream - streams.places.ptr);
     }
 
-    /// Iterates over all open streams.
+    /// Returns an iterator over all open streams.
     pub fn iterator(streams: *const Streams) Iterator {
         return .{ .places = streams.places };
     }
@@ -262,7 +261,7 @@ pub const Streams = struct {
     pub const Iterator = struct {
         places: []Stream,
 
-        /// The next open stream; the caller may close it before it asks for the one behind.
+        /// Returns the next open stream; null: the end. The caller may close the stream before the next call.
         pub fn next(it: *Iterator) ?*Stream {
             while (it.places.len > 0) {
                 const stream = &it.places[0];
@@ -273,8 +272,8 @@ pub const Streams = struct {
         }
     };
 
-    /// Puts a stream among those that are to be sent from, behind others of its urgency, or takes it away:
-    /// whichever is right.
+    /// Adds a stream to the end of its urgency's list if it has output that may be sent, otherwise removes it
+    /// from its list.
     pub fn settle(streams: *Streams, stream: *Stream) void {
         const ready = stream.waits() and (!stream.needsWindow() or stream.send_window > 0);
         if (!ready) return streams.unlist(stream);
@@ -306,20 +305,20 @@ pub const Streams = struct {
         stream.list = null;
     }
 
-    /// The turn of a stream is over: others of its urgency come first.
+    /// Ends the turn of a stream: moves it to the end of its list.
     pub fn rotate(streams: *Streams, stream: *Stream) void {
         if (stream.list == null or stream.next == nowhere) return;
         streams.unlist(stream);
         streams.append(stream);
     }
 
-    /// Whether no stream is to be sent from.
+    /// Whether no stream has output that may be sent.
     pub fn isQuiet(streams: *const Streams) bool {
         for (streams.lists) |list| if (list.first != nowhere) return false;
         return true;
     }
 
-    /// Which stream is sent from next; `content`: whether content may be sent.
+    /// Returns the stream to send from next; null: none. `content`: content may be sent.
     pub fn first(streams: *const Streams, content: bool) ?*Stream {
         for (streams.lists) |list| {
             var at = list.first;
@@ -332,7 +331,7 @@ pub const Streams = struct {
         return null;
     }
 
-    /// Asserts what always holds between calls.
+    /// Asserts the invariants of the table.
     pub fn invariants(streams: *const Streams) void {
         var open_count: usize = 0;
         for (streams.places) |*stream| {
@@ -347,35 +346,35 @@ pub const Streams = struct {
     }
 };
 
-/// How the last streams were closed: frames that were on their way then are no fault, others are.
+/// The past of the last closed streams: frames that were under way at their end are no fault, others are.
 pub const Closed = struct {
     ring: [size]u32 = @splat(0),
     next: u8 = 0,
-    /// The highest number that was forgotten.
+    /// The highest number whose end was forgotten.
     forgotten: u32 = 0,
 
     const size = 32;
 
-    /// How a stream was closed.
+    /// The way in which a stream ended.
     pub const How = enum(u2) {
         /// Both sides have ended.
         ended,
-        /// The peer has reset the stream.
+        /// The peer has reset it.
         by_peer,
-        /// We have, and the peer may not have known.
+        /// We have reset it, which the peer may not have known.
         by_us,
     };
 
-    /// The past of a number below that of the newest stream, and of no open one.
+    /// The past of a number that is not open and is not higher than the newest stream's.
     pub const Memory = union(enum) {
         closed: How,
-        /// The stream was open, long ago.
+        /// The stream was closed long ago.
         forgotten,
-        /// The peer has left the number out.
+        /// The peer has skipped the number.
         never_opened,
     };
 
-    /// Notes that a stream was closed, or that its number was skipped.
+    /// Stores the end of a stream, or that its number was skipped.
     pub fn note(closed: *Closed, id: u32, how: How) void {
         const entry = &closed.ring[closed.next];
         if (entry.* != 0) closed.forgotten = @max(closed.forgotten, idOf(entry.*));
@@ -383,12 +382,12 @@ pub const Closed = struct {
         closed.next = (closed.next + 1) % size;
     }
 
-    /// Clients' streams have odd numbers.
+    /// Returns the number in an entry; clients' streams have odd numbers.
     fn idOf(entry: u32) u32 {
         return entry >> 2 << 1 | 1;
     }
 
-    /// The past of this number.
+    /// Returns the past of a number.
     pub fn recall(closed: *const Closed, id: u32) Memory {
         for (closed.ring) |entry| {
             if (entry != 0 and idOf(entry) == id) {

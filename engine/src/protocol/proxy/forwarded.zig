@@ -1,36 +1,37 @@
-//! Header fields in which proxies describe the requests that they pass on: `Forwarded` (RFC 7239), and
-//! X-Forwarded-For with X-Forwarded-Proto, which no standard describes. Each proxy adds a hop at the right:
-//! the peer that it has the request from. Does not know: which proxies are trusted, and where the fields come
-//! from.
+//! Header fields in which proxies describe requests that they forward: `Forwarded` (RFC 7239), and
+//! X-Forwarded-For with X-Forwarded-Proto, which have no standard. Each proxy adds a hop at the right end:
+//! the peer from which it received the request. Does not know: which proxies are trusted, and the source of
+//! the fields.
 const std = @import("std");
 const syntax = @import("../http/syntax.zig");
 const endpoint = @import("endpoint.zig");
 const Endpoint = endpoint.Endpoint;
 
-/// The statements of one proxy.
+/// The facts from one proxy.
 pub const Hop = struct {
     from: From,
-    /// The request came by https or wss, or by http or ws.
+    /// The request came by https or wss (true), or by http or ws (false); null: unknown.
     secure: ?bool = null,
 
-    /// The peer that the proxy has the request from.
+    /// The peer from which the proxy received the request.
     pub const From = union(enum) {
         address: Endpoint,
-        /// The proxy names no address: "unknown", "_name", or nothing at all.
+        /// The proxy tells no address: "unknown", "_name", or nothing.
         hidden,
         malformed,
     };
 };
 
-/// Follows hops from the left to the right and knows at each one what a server would believe that is asked by
-/// the proxy that added it: the rightmost address that is not a trusted proxy's. What does not name an
-/// address tells nothing about those to the left of it.
+/// Reads hops from left to right and always has the client from a server's point of view after the hops so
+/// far: the rightmost address that does not belong to a trusted proxy. A hop without an address discards
+/// those to its left.
 pub const Trail = struct {
-    /// The client's address. Null: only the last proxy is known.
+    /// The client's address; null: unknown, except the last proxy.
     client: ?Endpoint = null,
     secure: ?bool = null,
 
-    /// The next hop. `trusted`: its address is that of a trusted proxy, who has said what stands to the left.
+    /// Adds the next hop. `trusted`: its address belongs to a trusted proxy, which has added the hops to its
+    /// left.
     pub fn add(trail: *Trail, hop: Hop, trusted: bool) void {
         switch (hop.from) {
             .malformed => trail.* = .{},
@@ -53,7 +54,8 @@ pub const ForHops = struct {
         return .{ .words = std.mem.tokenizeScalar(u8, value, ',') };
     }
 
-    /// Quotes mean nothing here: one that a client has begun would swallow what a proxy has added.
+    /// Returns the next hop; null: the end. Quotes have no meaning here: otherwise one from a client could
+    /// hide hops that proxies have added.
     pub fn next(hops: *ForHops) ?Hop {
         while (hops.words.next()) |word| {
             const node = syntax.trim(word);
@@ -63,7 +65,8 @@ pub const ForHops = struct {
     }
 };
 
-/// The last proxy's word in X-Forwarded-Proto: of several words the last one is its own.
+/// Returns the last proxy's scheme in X-Forwarded-Proto, as for `Hop.secure`: each proxy adds a word at the
+/// right end.
 pub fn lastProto(value: []const u8) ?bool {
     const comma = std.mem.findScalarLast(u8, value, ',');
     return isSecure(syntax.trim(if (comma) |at| value[at + 1 ..] else value));
@@ -77,8 +80,8 @@ pub const Hops = struct {
         return .{ .rest = value };
     }
 
-    /// An element that is malformed ends at its first comma, wherever that is: what a client has begun, a
-    /// quoted string without an end, does not swallow what a proxy has added behind it.
+    /// Returns the next hop; null: the end. A malformed element ends at its first comma, also within quotes,
+    /// so that an unclosed quoted string from a client cannot hide hops that proxies have added.
     pub fn next(hops: *Hops) ?Hop {
         const text = std.mem.trimStart(u8, hops.rest, ", \t");
         if (text.len == 0) return null;
@@ -93,14 +96,14 @@ pub const Hops = struct {
     }
 };
 
-/// RFC 7239 section 4: pairs of a name and a value, with semicolons between them.
+/// An element of RFC 7239 section 4: pairs of a name and a value, separated by semicolons.
 const Element = struct {
     text: []const u8,
     at: usize = 0,
     from: ?Hop.From = null,
     proto: ?[]const u8 = null,
 
-    /// Reads an element up to the comma behind it, or to the end of the text.
+    /// Reads an element up to the next comma, or to the end of the text.
     fn parse(element: *Element) error{Malformed}!Hop {
         while (true) {
             element.skipBlanks();
@@ -121,7 +124,7 @@ const Element = struct {
         element.at += 1;
         const value = if (element.peek() == '"') try element.takeQuoted() else element.take(";, \t\"");
         if (value.len == 0) return error.Malformed;
-        // Each parameter may occur once.
+        // Each parameter may occur only once.
         if (std.ascii.eqlIgnoreCase(name, "for")) {
             if (element.from != null) return error.Malformed;
             element.from = parseNode(value);
@@ -131,7 +134,7 @@ const Element = struct {
         }
     }
 
-    /// The text between quotes, as it is: no address or scheme needs a backslash.
+    /// Returns the text between quotes without unescaping: no address or scheme needs a backslash.
     fn takeQuoted(element: *Element) error{Malformed}![]const u8 {
         const start = element.at + 1;
         var at = start;
@@ -165,7 +168,7 @@ const Element = struct {
     }
 };
 
-/// RFC 7239 section 6, and what is seen besides: IPv6 without brackets.
+/// Reads a node of RFC 7239 section 6, or IPv6 without brackets, which occurs as well.
 fn parseNode(text: []const u8) Hop.From {
     if (text[0] == '_' or std.ascii.eqlIgnoreCase(text, "unknown")) return .hidden;
     return .{ .address = parseEndpoint(text) catch return .malformed };
@@ -186,7 +189,7 @@ fn parseEndpoint(text: []const u8) error{Malformed}!Endpoint {
     return .{ .address = try endpoint.parseV4(text[0..colon]), .port = try parseNodePort(text[colon..]) };
 }
 
-/// Nothing, ":443", or ":_name", which tells nothing.
+/// Reads nothing, a port like ":443", or a name like ":_name", which is ignored.
 fn parseNodePort(text: []const u8) error{Malformed}!u16 {
     if (text.len == 0) return 0;
     if (text[0] != ':') return error.Malformed;
@@ -194,7 +197,7 @@ fn parseNodePort(text: []const u8) error{Malformed}!u16 {
     return endpoint.parsePort(text[1..]);
 }
 
-/// Whether a scheme is one with TLS; null for those that are not about us.
+/// Whether a scheme uses TLS; null: unknown scheme.
 fn isSecure(scheme: []const u8) ?bool {
     inline for (.{ .{ "https", true }, .{ "http", false }, .{ "wss", true }, .{ "ws", false } }) |known| {
         if (std.ascii.eqlIgnoreCase(scheme, known[0])) return known[1];
@@ -204,8 +207,8 @@ fn isSecure(scheme: []const u8) ?bool {
 
 const testing = std.testing;
 
-/// Writes hops as "address:port" or what they are else, "+" behind secure ones and "-" behind
-/// those that are not.
+/// Writes hops as "address:port" or the name of another case, followed by "+" if secure and "-" if not, and
+/// compares.
 fn expectHops(expected: []const u8, hops: anytype) !void {
     var buffer: [512]u8 = undefined;
     var writer: std.Io.Writer = .fixed(&buffer);

@@ -1,39 +1,39 @@
-//! The header that a proxy puts before everything else of a connection, to say whose it is: the PROXY
-//! protocol, versions 1 and 2 (haproxy.org, doc/proxy-protocol.txt).
-//! Does not know: who may say so; what comes behind it.
+//! The header by which a proxy tells, before all other bytes, whose connection it forwards: the PROXY
+//! protocol, versions 1 and 2 (haproxy.org, doc/proxy-protocol.txt). Does not know: which proxies are
+//! trusted, and the bytes after the header.
 const std = @import("std");
 const endpoint = @import("endpoint.zig");
 const Endpoint = endpoint.Endpoint;
 
-/// The most bytes that `parse` wants to see at once: the longest line of version 1. (Of version 2 the
-/// addresses, which are shorter; what else its header has is `Header.rest`, to be skipped unseen.)
+/// The maximum number of bytes that `parse` needs at once: the longest line of version 1. (The addresses of
+/// version 2 are shorter; the rest of its header is `Header.rest`, which the caller skips.)
 pub const bytes_max = 107;
 
 /// The content of a header.
 pub const Header = struct {
-    /// The header's length in bytes.
+    /// The header's length without `rest`, in bytes.
     len: u16,
-    /// Bytes behind these that belong to it and are not needed (TLVs, addresses of other families).
+    /// The number of further bytes of the header, which are not used (TLVs, addresses of other families).
     rest: u16 = 0,
-    /// The client and the address that it has connected to. Null: the proxy speaks for itself (LOCAL, as in
-    /// health checks), or does not know (UNKNOWN, UNSPEC, Unix sockets): then the addresses of the connection
-    /// at hand count.
+    /// The client and the address to which it connected. Null: the proxy speaks for itself (LOCAL, as in
+    /// health checks) or does not know (UNKNOWN, UNSPEC, Unix sockets); then the addresses of this connection
+    /// are valid.
     ends: ?Ends = null,
 
-    /// The two ends of the connection that the proxy has taken.
+    /// The two ends of the connection that the proxy has accepted.
     pub const Ends = struct { source: Endpoint, destination: Endpoint };
 };
 
-/// A verdict about the first bytes of a connection.
+/// The result of parsing a connection's first bytes.
 pub const Verdict = union(enum) {
-    /// The beginning of a header, fewer than `bytes_max`: show them again, with more.
+    /// The beginning of a header, with less than `bytes_max` bytes: more are needed.
     need_more,
     header: Header,
-    /// No header; why, as the end of a sentence.
+    /// There is no header; the reason, as the end of a sentence.
     malformed: []const u8,
 };
 
-/// Looks at the first bytes of a connection.
+/// Parses the first bytes of a connection.
 pub fn parse(bytes: []const u8) Verdict {
     if (bytes.len == 0) return .need_more;
     return switch (bytes[0]) {
@@ -69,7 +69,7 @@ fn parseLine(bytes: []const u8) Verdict {
 fn parseWords(line: []const u8) error{Malformed}!?Header.Ends {
     var words = std.mem.splitScalar(u8, line, ' ');
     const family = words.first();
-    // Words behind UNKNOWN are to be ignored.
+    // Words after UNKNOWN must be ignored.
     if (std.mem.eql(u8, family, "UNKNOWN")) return null;
     const is_v4 = std.mem.eql(u8, family, "TCP4");
     if (!is_v4 and !std.mem.eql(u8, family, "TCP6")) return error.Malformed;
@@ -87,7 +87,7 @@ fn parseWords(line: []const u8) error{Malformed}!?Header.Ends {
 // ---- Version 2: binary
 
 const signature_v2 = "\r\n\r\n\x00\r\nQUIT\n";
-/// Signature, version and command, family and transport, length of what follows.
+/// The length of signature, version and command, family and transport, and length field, in bytes.
 const fixed_bytes = signature_v2.len + 4;
 
 fn parseBinary(bytes: []const u8) Verdict {
@@ -112,7 +112,7 @@ fn ownEnds(len: u16) Verdict {
     return .{ .header = .{ .len = fixed_bytes, .rest = len } };
 }
 
-/// TCP over an address family: two addresses, two ports.
+/// Reads two addresses and two ports of TCP over an address family.
 fn withAddresses(bytes: []const u8, len: u16, comptime family: []const u8, comptime size: usize) Verdict {
     const block_bytes: u16 = 2 * size + 4;
     comptime std.debug.assert(fixed_bytes + block_bytes <= bytes_max);
@@ -135,7 +135,7 @@ fn withAddresses(bytes: []const u8, len: u16, comptime family: []const u8, compt
     } };
 }
 
-/// Whether the bytes are the beginning of a text, or the text of theirs.
+/// Whether the bytes begin with `text`, or are the beginning of `text`.
 fn begins(bytes: []const u8, text: []const u8) bool {
     const len = @min(bytes.len, text.len);
     return std.mem.eql(u8, bytes[0..len], text[0..len]);

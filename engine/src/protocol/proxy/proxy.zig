@@ -1,4 +1,4 @@
-//! Statements of proxies about the clients whose connections and requests they pass on.
+//! Facts from proxies about the clients whose connections and requests they forward.
 const endpoint = @import("endpoint.zig");
 const header = @import("header.zig");
 
@@ -7,7 +7,7 @@ pub const forwarded = @import("forwarded.zig");
 pub const Address = endpoint.Address;
 pub const Endpoint = endpoint.Endpoint;
 
-/// The PROXY protocol's header, which comes before everything else on a connection.
+/// The header of the PROXY protocol, which comes before all other bytes of a connection.
 pub const Header = header.Header;
 pub const Verdict = header.Verdict;
 pub const bytes_max = header.bytes_max;

@@ -1,14 +1,14 @@
-//! The tables of the DEFLATE format and the making of prefix codes (RFC 1951 section 3.2), shared by both
+//! The tables of the DEFLATE format and the construction of prefix codes (RFC 1951 section 3.2), for both
 //! directions. Does not know: streams, windows, messages.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Longest code of literals, lengths and distances.
+/// The length of the longest code of literals, lengths and distances, in bits.
 pub const code_bits_max = 15;
-/// Longest code in the code that writes code lengths.
+/// The length of the longest code for code lengths, in bits.
 pub const order_bits_max = 7;
-/// Literals 0..255, end of block 256, lengths 257..285. A fixed block's code also has 286 and 287,
-/// which never occur.
+/// Literals 0..255, end of block 256, lengths 257..285. The code of a fixed block also has 286 and 287, which
+/// never occur.
 pub const literal_symbols = 286;
 pub const distance_symbols = 30;
 pub const order_symbols = 19;
@@ -16,13 +16,13 @@ pub const end_of_block = 256;
 pub const match_min = 3;
 pub const match_max = 258;
 
-/// The order in which the lengths of the code length code are written, RFC 1951 section 3.2.7.
+/// The order in which the lengths of the code for code lengths are written, RFC 1951 section 3.2.7.
 pub const order = [order_symbols]u8{ 16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15 };
 
-/// A symbol that stands for `base` plus the number in the next `extra` bits.
+/// The values of a symbol: `base` plus the number in the next `extra` bits.
 pub const Range = struct { base: u16, extra: u4 };
 
-/// Match lengths by symbol - 257.
+/// Lengths of matches by symbol - 257.
 pub const lengths: [29]Range = ranges: {
     var table: [29]Range = undefined;
     var base: u16 = match_min;
@@ -31,12 +31,12 @@ pub const lengths: [29]Range = ranges: {
         range.* = .{ .base = base, .extra = extra };
         base += 1 << extra;
     }
-    // The length 258 has a symbol of its own, although symbol 284 could express it.
+    // The length 258 has its own symbol, although 284 could express it.
     table[28] = .{ .base = match_max, .extra = 0 };
     break :ranges table;
 };
 
-/// Distances by symbol.
+/// Distances of matches by symbol.
 pub const distances: [distance_symbols]Range = ranges: {
     var table: [distance_symbols]Range = undefined;
     var base: u16 = 1;
@@ -48,7 +48,7 @@ pub const distances: [distance_symbols]Range = ranges: {
     break :ranges table;
 };
 
-/// Code lengths of a fixed block, RFC 1951 section 3.2.6.
+/// The code lengths of a fixed block, RFC 1951 section 3.2.6.
 pub const fixed_literal_lengths: [288]u4 = fixed: {
     var table: [288]u4 = undefined;
     @memset(table[0..144], 8);
@@ -59,7 +59,7 @@ pub const fixed_literal_lengths: [288]u4 = fixed: {
 };
 pub const fixed_distance_lengths: [distance_symbols]u4 = @splat(5);
 
-/// Symbol - 257 of a match of `len` bytes.
+/// Returns the symbol - 257 of a match of `len` bytes.
 pub fn lengthSymbol(len: u16) u8 {
     assert(len >= match_min and len <= match_max);
     return length_symbols[len - match_min];
@@ -77,18 +77,18 @@ const length_symbols: [match_max - match_min + 1]u8 = table: {
     break :table table;
 };
 
-/// Symbol of a distance of 1..32768.
+/// Returns the symbol of a distance of 1..32768.
 pub fn distanceSymbol(distance: u16) u8 {
     assert(distance >= 1 and distance <= 32768);
     if (distance <= 4) return @intCast(distance - 1);
-    // Two symbols for each power of two: the highest bit of distance - 1, and the bit below it.
+    // Each power of two has two symbols: the highest bit of distance - 1 and the next bit choose one.
     const from_zero = distance - 1;
     const high: u4 = @intCast(15 - @clz(from_zero));
     return @as(u8, high) * 2 + @as(u8, @truncate((from_zero >> (high - 1)) & 1));
 }
 
-/// Turns code lengths into the canonical codes, each reversed so that its first bit is the lowest. RFC
-/// 1951 section 3.2.2.
+/// Makes the canonical codes for code lengths, reversed so that the first bit is the lowest. RFC 1951 section
+/// 3.2.2.
 pub fn assign(code_lengths: []const u4, out: []u16) void {
     assert(code_lengths.len == out.len);
     var count: [code_bits_max + 1]u16 = @splat(0);
@@ -104,9 +104,9 @@ pub fn assign(code_lengths: []const u4, out: []u16) void {
     }
 }
 
-/// Finds code lengths of at most `bits_max` for symbols that occur `counts` times: Huffman's, bent to the
-/// bound where needed. The code is always complete, with at least two symbols, because some inflaters
-/// refuse anything else.
+/// Finds code lengths of at most `bits_max` for symbols with these counts: Huffman's, changed to keep the
+/// limit where needed. The code is always complete and has at least two symbols, because some inflaters
+/// refuse other codes.
 pub fn build(comptime symbols: usize, counts: *const [symbols]u16, bits_max: u4, out: *[symbols]u4) void {
     var sorted: [symbols]u16 = undefined;
     var used: usize = 0;
@@ -128,7 +128,7 @@ pub fn build(comptime symbols: usize, counts: *const [symbols]u16, bits_max: u4,
     };
     std.sort.pdq(u16, sorted[0..used], counts, Order.before);
     var depth_count = depths(symbols, sorted[0..used], counts, bits_max);
-    // The rarest symbols stand first and get the longest codes.
+    // The rarest symbols come first and get the longest codes.
     var at: usize = 0;
     var bits: u4 = bits_max;
     while (bits > 0) : (bits -= 1) {
@@ -140,14 +140,14 @@ pub fn build(comptime symbols: usize, counts: *const [symbols]u16, bits_max: u4,
     assert(at == used);
 }
 
-/// How many leaves of a Huffman tree lie at each depth, none deeper than `bits_max`.
+/// Returns the number of leaves of a Huffman tree at each depth up to `bits_max`.
 fn depths(
     comptime symbols: usize,
     sorted: []const u16,
     counts: *const [symbols]u16,
     bits_max: u4,
 ) [code_bits_max + 1]u16 {
-    // Leaves are 0..n-1 by rising count, inner nodes n..2n-2 in the order of their making, which is also by
+    // Leaves are 0..n-1 by rising count, inner nodes n..2n-2 in the order of creation, which is also by
     // rising weight: the two lightest nodes are always at the front of one of the two rows.
     const n = sorted.len;
     var weight: [2 * symbols]u32 = undefined;
@@ -178,15 +178,15 @@ fn depths(
     return count;
 }
 
-/// Clamping depths to `bits_max` may have put more leaves there than the code space holds: push shallower
-/// leaves down until it fits.
+/// Reduces the leaves at depth `bits_max`, where limiting the depth may have put more than there are codes,
+/// by moving others down.
 fn fit(count: *[code_bits_max + 1]u16, bits_max: u4) void {
     const space = @as(u32, 1) << bits_max;
     var taken: u32 = 0;
     for (1..@as(usize, bits_max) + 1) |bits| taken += @as(u32, count[bits]) << @intCast(bits_max - bits);
     while (taken > space) : (taken -= 1) {
-        // A leaf at the bound moves up to become the sibling of the deepest leaf above the bound,
-        // which moves down one.
+        // A leaf at the limit becomes the sibling of the deepest leaf above the limit, which moves down by
+        // one.
         var bits = bits_max - 1;
         while (count[bits] == 0) bits -= 1;
         count[bits] -= 1;
@@ -236,7 +236,7 @@ test "built codes are complete and keep to their bound" {
             1 => if (n < round) {
                 count.* = 1;
             },
-            else => if (n < 22) { // Fibonacci counts make the deepest tree
+            else => if (n < 22) { // Fibonacci counts cause the deepest tree
                 count.* = a;
                 const c = a + b;
                 a = b;

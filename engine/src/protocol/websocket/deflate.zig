@@ -1,6 +1,6 @@
-//! permessage-deflate: what both sides agree on (RFC 7692 sections 5 to 7.1), server side. The work itself is
-//! in inflater.zig and deflater.zig, re-exported here.
-//! Does not know: frames, which messages are worth compressing, where memory comes from.
+//! permessage-deflate: the negotiation of its parameters (RFC 7692 sections 5 to 7.1), server side.
+//! inflater.zig and deflater.zig, re-exported here, do the work. Does not know: frames, which messages are
+//! worth compressing, and the source of memory.
 const std = @import("std");
 const assert = std.debug.assert;
 const FieldSpan = @import("../http/header.zig").FieldSpan;
@@ -11,23 +11,22 @@ pub const History = @import("inflater.zig").History;
 pub const InflateError = @import("inflater.zig").Error;
 pub const Deflater = @import("deflater.zig").Deflater;
 
-/// The server's limits in a negotiation. Windows cost memory: 2^bits bytes for input,
+/// The server's limits in a negotiation. Windows use memory: 2^bits bytes for input,
 /// `Deflater.memoryBytes(bits)` for output.
 pub const Options = struct {
     /// Upper bound of the window for what we send, 8..15. A client may ask for less.
     server_window_bits_max: u4 = 15,
-    /// Upper bound of the window for what the client sends, 9..15. A client that does not let itself be
-    /// bounded (no client_max_window_bits in its offer) gets 15 or nothing: with less than 15 here its
-    /// offer is declined.
+    /// The maximum window for the client's messages, 9..15. A client that cannot be limited (no
+    /// client_max_window_bits in its offer) gets 15; if this limit is lower, its offer is declined.
     client_window_bits_max: u4 = 15,
-    /// Keep what was sent as history for the next message: better compression, one `Deflater` per connection.
+    /// Keep sent messages as history for the next: compresses better, but needs a `Deflater` per connection.
     server_takeover: bool = true,
-    /// Let the client keep its history: an `Inflater` with its window stays with the
-    /// connection between messages.
+    /// Let the client keep its history: an `Inflater` and its window belong to the connection between
+    /// messages.
     client_takeover: bool = true,
 };
 
-/// The parameters that both sides have agreed on.
+/// The parameters of an agreement of both sides.
 pub const Agreement = struct {
     server_takeover: bool,
     client_takeover: bool,
@@ -39,18 +38,18 @@ pub const Agreement = struct {
     server_window_named: bool = false,
     client_window_named: bool = false,
 
-    /// log2 of the window that an `Inflater` needs, 9..15. zlib cannot deflate with 8 and quietly uses 9, so
-    /// a client that promised 8 may go as far.
+    /// log2 of the window of an `Inflater`, 9..15. zlib cannot deflate with 8 and silently uses 9, so a
+    /// client that promised 8 may use 9.
     pub fn inflaterWindowBits(agreement: Agreement) u4 {
         return @max(9, agreement.client_window_bits);
     }
 
-    /// Bytes of the longest answer to an offer.
+    /// The length of the longest response to an offer, in bytes.
     pub const text_bytes_max = "permessage-deflate".len +
         "; server_no_context_takeover; client_no_context_takeover".len +
         "; server_max_window_bits=15; client_max_window_bits=15".len;
 
-    /// Writes the value of the Sec-WebSocket-Extensions field of the answer. Borrowed from `out`.
+    /// Writes the value of the response's Sec-WebSocket-Extensions field to `out` and returns it.
     pub fn text(agreement: Agreement, out: *[text_bytes_max]u8) []const u8 {
         var writer: std.Io.Writer = .fixed(out);
         agreement.write(&writer) catch unreachable; // text_bytes_max is the sum of all parts
@@ -70,9 +69,9 @@ pub const Agreement = struct {
     }
 };
 
-/// Takes the first offer that can be met, over all Sec-WebSocket-Extensions fields of a request that
-/// `handshake.check` accepted. Null: there is none, and the answer has no such field. Other extensions, and
-/// offers with unknown, repeated or malformed parameters, are passed over (RFC 7692 section 7.1).
+/// Accepts the first offer that can be met, among all Sec-WebSocket-Extensions fields of a request that
+/// `handshake.check` has accepted. Null: none, and the response has no such field. Other extensions, and
+/// offers with unknown, repeated or malformed parameters, are skipped (RFC 7692 section 7.1).
 pub fn negotiate(text: []const u8, fields: []const FieldSpan, options: Options) ?Agreement {
     assert(options.server_window_bits_max >= 8);
     assert(options.client_window_bits_max >= 9);
@@ -80,7 +79,7 @@ pub fn negotiate(text: []const u8, fields: []const FieldSpan, options: Options) 
         if (span.id != .sec_websocket_extensions) continue;
         var offers: handshake.Extensions = .init(span.value(text));
         while (offers.next() catch null) |offer| {
-            // Extension names are compared as they stand, as registered.
+            // Extension names are compared with their case, as registered.
             if (!std.mem.eql(u8, offer.name, "permessage-deflate")) continue;
             return meet(readOffer(offer.params) orelse continue, options) orelse continue;
         }
@@ -122,7 +121,7 @@ fn readOffer(parameters: handshake.Params) ?Offer {
     return offer;
 }
 
-/// 8..15, decimal without leading zeros (RFC 7692 section 7.1.2).
+/// Reads 8..15, decimal without leading zeros (RFC 7692 section 7.1.2); null: anything else.
 fn windowBits(value: handshake.Value) ?u4 {
     var characters = value.characters();
     var bits: u8 = 0;
@@ -204,7 +203,7 @@ test "offers and answers with everything allowed" {
                 "; server_max_window_bits=10; client_max_window_bits=11",
         },
         .{ "x-webkit-deflate-frame, " ++ pmd, pmd },
-        // The first is passed over for a parameter, the second is met.
+        // The first is skipped because of a parameter, the second is met.
         .{
             pmd ++ "; server_max_window_bits=7, " ++ pmd ++ "; server_max_window_bits=9",
             pmd ++ "; server_max_window_bits=9",
@@ -229,7 +228,7 @@ test "offers and answers with everything allowed" {
 test "our own bounds" {
     const small: Options = .{ .server_window_bits_max = 11, .client_window_bits_max = 12 };
     const pmd = "permessage-deflate";
-    // Nothing bounds the client: declined, and the offer behind it is met.
+    // The client cannot be limited: declined, and the next offer is met.
     try expectAnswer(null, pmd, small);
     try expectAnswer(
         pmd ++ "; client_max_window_bits=12",

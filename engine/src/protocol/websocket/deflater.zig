@@ -1,52 +1,51 @@
-//! Deflating the messages of one permessage-deflate direction (RFC 7692 section 7.2.1, RFC 1951): pieces of a
-//! message in, compressed bytes of bounded size out. Written for messages: a short one costs what its bytes
-//! cost (no table is cleared or built for it), and the window may be as small as the peer or our memory
-//! wants. std.compress.flate.Compress has one window size, 224 KiB of state and no way to begin a message
-//! without a history but to start over.
-//! Does not know: frames, which messages are worth compressing, where its memory lives.
+//! Deflates the messages of one permessage-deflate direction (RFC 7692 section 7.2.1, RFC 1951): pieces of a
+//! message in, compressed bytes of limited size out. Made for messages: the cost of a short one depends only
+//! on its bytes (no table is cleared or built for it), and the window may be as small as the peer or our
+//! memory requires. std.compress.flate.Compress has one window size, 224 KiB of state, and cannot begin a
+//! message without history except by starting over. Does not know: frames, which messages are worth
+//! compressing, and the source of its memory.
 const std = @import("std");
 const assert = std.debug.assert;
 const codes = @import("codes.zig");
 
-/// Shortest match that is looked for. Shorter ones save little, and four bytes are hashed in one load.
+/// The shortest match that is searched. Shorter ones save little, and four bytes are hashed in one load.
 const match_sought_min = 4;
-/// Candidates looked at for each match. Seen with 16: 1 MB of JSON in messages of 120 bytes becomes 378 KB
-/// (zlib's level 1: 441 KB, its level 6 with up to 128 candidates: 363 KB).
+/// The maximum number of candidates for each match. Measured with 16: 1 MB of JSON in messages of 120 bytes
+/// becomes 378 KB (with zlib's level 1: 441 KB; with its level 6, up to 128 candidates: 363 KB).
 const chain_max = 16;
-/// A match this long is taken without looking for a better one.
+/// A match of this length is taken without searching for a longer one.
 const match_good = 64;
-/// A block ends after this many tokens; its table lies on the stack (4 bytes each).
+/// The maximum number of tokens in a block; its table is on the stack (4 bytes each).
 const block_tokens_max = 4096;
-/// Blocks with fewer tokens are written with the fixed code: a code of their own would cost more than it
-/// saves (its description takes 40 bytes and more).
+/// Blocks with fewer tokens use the fixed code: a code of their own would cost more than it saves (its
+/// description takes at least 40 bytes).
 const dynamic_tokens_min = 128;
 
-/// Memory: see `memoryBytes`. With context takeover one deflater per connection; without, one serves all
-/// connections of a thread, message by message, whatever window each of them allows (`limitWindow`). The
-/// struct itself is below 100 bytes; a call takes about 24 KiB of stack.
+/// Memory: see `memoryBytes`. With context takeover each connection has a deflater; without it, one serves
+/// all connections of a thread, message by message, with each connection's window (`limitWindow`). The struct
+/// itself has less than 100 bytes; a call uses about 24 KiB of stack.
 pub const Deflater = struct {
-    /// History and the input being compressed; `end` bytes are valid.
+    /// The history and the input being compressed; the first `end` bytes are valid.
     buffer: []u8,
-    /// By hash: the latest position with that hash, 0 = none (position 0 is never found, which costs
-    /// nothing).
+    /// The latest position for each hash; 0: none (position 0 is never found, which does no harm).
     head: []u16,
-    /// For each position modulo the window: the position before it with the same hash.
+    /// For each position modulo the window: the previous position with the same hash.
     chain: []u16,
     takeover: bool,
-    /// No match lies so far back or farther.
+    /// The window's size: matches must be nearer than this.
     reach: usize,
     end: usize = 0,
-    /// Positions below are in `head` and `chain`.
+    /// The positions below this one are in `head` and `chain`.
     inserted: usize = 0,
-    /// Matches must not begin before: the beginning of the message if there is no context takeover. Moving it
-    /// forgets the history without touching the tables.
+    /// Matches must not begin before this position: the beginning of the message if there is no context
+    /// takeover. Raising it drops the history without changing the tables.
     floor: usize = 0,
-    /// Bits of an unfinished byte, between two pieces.
+    /// The bits of an unfinished byte between two pieces.
     bits: u8 = 0,
     bit_count: u3 = 0,
 
-    /// Bytes of memory for a window of 2^`window_bits` (8..15): 160 KiB for 15, 96 for 14, 48 for 13, 24 for
-    /// 12, 12 for 11, 8 for 10, 7 for 9, 6.5 for 8.
+    /// The number of bytes of memory for a window of 2^`window_bits` (8..15): 160 KiB for 15, 96 for 14, 48
+    /// for 13, 24 for 12, 12 for 11, 8 for 10, 7 for 9, 6.5 for 8.
     pub fn memoryBytes(window_bits: u4) usize {
         return bufferBytes(window_bits) + 2 * (windowBytes(window_bits) + hashSlots(window_bits));
     }
@@ -56,7 +55,7 @@ pub const Deflater = struct {
         return @as(usize, 1) << window_bits;
     }
 
-    /// A multiple of the window, so that sliding keeps every position's place in `chain`.
+    /// A multiple of the window, so that a slide does not change the index of positions in `chain`.
     fn bufferBytes(window_bits: u4) usize {
         return @max(2 * windowBytes(window_bits), 4096);
     }
@@ -65,9 +64,9 @@ pub const Deflater = struct {
         return @as(usize, 1) << std.math.clamp(window_bits, 10, 14);
     }
 
-    /// `memory` holds exactly `memoryBytes(window_bits)`, is borrowed for the deflater's life and
-    /// needs no content. `takeover` keeps the history from message to message (no
-    /// server_no_context_takeover was agreed on).
+    /// Makes a deflater. `memory` has exactly `memoryBytes(window_bits)` bytes, which are borrowed and need
+    /// not be initialised. `takeover`: history is kept between messages (no server_no_context_takeover was
+    /// agreed).
     pub fn init(memory: []align(2) u8, window_bits: u4, takeover: bool) Deflater {
         assert(memory.len == memoryBytes(window_bits));
         const window = windowBytes(window_bits);
@@ -84,35 +83,34 @@ pub const Deflater = struct {
         return d;
     }
 
-    /// From here on the peer's window is 2^`window_bits`, at most what `init` was told. Between messages, and
-    /// without takeover only.
+    /// Limits the window to 2^`window_bits`, at most that of `init`. Must be called between messages, and
+    /// only without takeover.
     pub fn limitWindow(d: *Deflater, window_bits: u4) void {
         assert(!d.takeover and d.bit_count == 0);
         d.reach = @min(windowBytes(window_bits), d.chain.len);
     }
 
-    /// Begins anew: what was compressed last will not reach the peer. A sender may forget its
-    /// history at any time.
+    /// Drops the history, because the last compressed message will not reach the peer. A sender may do so at
+    /// any time.
     pub fn forget(d: *Deflater) void {
         d.floor = d.end;
         d.bits = 0;
         d.bit_count = 0;
     }
 
-    /// Room that `deflate` needs in `out` for a piece of `len` bytes. Data that cannot be compressed is
-    /// stored, so this is little more than `len`.
+    /// Returns the room that `deflate` needs in `out` for a piece of `len` bytes. Little more than `len`,
+    /// because incompressible data is stored.
     pub fn outputBytesMax(len: usize) usize {
         const blocks = len / block_tokens_max + 1;
-        // Each block: header bits, filling to a byte and two lengths when stored. Behind them: the
-        // bits carried over, the empty block's header, and the eight bytes that are written for
-        // any number of bits.
+        // For each block: header bits, padding to a byte, and two lengths if it is stored. Besides: bits from
+        // earlier pieces, the empty block's header, and eight bytes that are written for any number of bits.
         return len + blocks * 6 + 16;
     }
 
-    /// Compresses the next piece of a message into `out`, which has room for `outputBytesMax(piece.len)`, and
-    /// answers how much it wrote. With `last` the message is complete, ended as RFC 7692 section 7.2.1 wants;
-    /// without, up to seven bits wait for the next piece. Everything else of `piece` is in the output, so
-    /// pieces may be frames.
+    /// Compresses the next piece of a message into `out`, which has room for `outputBytesMax(piece.len)`
+    /// bytes, and returns the number of bytes written. `last`: the message is complete, and ends as RFC 7692
+    /// section 7.2.1 demands; otherwise up to seven bits wait for the next piece. The rest of `piece` is in
+    /// the output, so pieces may be frames.
     pub fn deflate(d: *Deflater, piece: []const u8, last: bool, out: []u8) usize {
         assert(out.len >= outputBytesMax(piece.len));
         var writer: BitWriter = .{ .out = out, .bits = d.bits, .count = d.bit_count };
@@ -138,8 +136,8 @@ pub const Deflater = struct {
         }
         if (block.count > 0) block.write(&writer, piece[block_at..behind]);
         if (last) {
-            // An empty stored block; RFC 7692 section 7.2.1 strips its last four bytes, which leaves its
-            // header and the filling.
+            // An empty stored block, of which RFC 7692 section 7.2.1 removes the last four bytes; its header
+            // and padding remain.
             writer.put(0, 3);
             writer.alignToByte();
             if (!d.takeover) d.floor = d.end;
@@ -150,15 +148,14 @@ pub const Deflater = struct {
         return writer.at;
     }
 
-    /// The literal or the match at `at`.
+    /// Returns the literal or the match at `at`.
     fn next(d: *Deflater, at: usize) Token {
         d.insertUpTo(at);
         const literal: Token = .{ .distance = 0, .value = d.buffer[at] };
         if (d.end - at < match_sought_min) return literal;
         const limit = @min(d.end - at, codes.match_max);
         const wanted = std.mem.readInt(u32, d.buffer[at..][0..4], .little);
-        // The chain is a ring of the window's size, and `reach` no longer: older positions have been
-        // overwritten there.
+        // The chain is a ring of the window's size, at least `reach`: older positions in it were overwritten.
         const oldest = @max(d.floor, (at + 1) -| d.reach);
         var best_len: usize = match_sought_min - 1;
         var best_at: usize = 0;
@@ -182,7 +179,7 @@ pub const Deflater = struct {
         return .{ .distance = @intCast(at - best_at), .value = @intCast(best_len - codes.match_min) };
     }
 
-    /// Enters the positions before `at` into the tables, as far as four bytes are known there.
+    /// Adds positions before `at` to the tables, if four bytes are known there.
     fn insertUpTo(d: *Deflater, at: usize) void {
         const known = @min(at, d.end -| (match_sought_min - 1));
         while (d.inserted < known) : (d.inserted += 1) {
@@ -194,11 +191,11 @@ pub const Deflater = struct {
 
     fn hash(d: *const Deflater, at: usize) usize {
         const four = std.mem.readInt(u32, d.buffer[at..][0..4], .little);
-        // 2^32 divided by the golden ratio spreads neighbours; the high bits are the well mixed ones.
+        // Multiplying by 2^32 divided by the golden ratio spreads near values; the high bits are mixed best.
         return (four *% 0x9E3779B1) >> @intCast(32 - std.math.log2_int(usize, d.head.len));
     }
 
-    /// Moves the last window of bytes to the front and the positions with it.
+    /// Moves the last window of bytes to the front and adapts all positions.
     fn slide(d: *Deflater) void {
         const window = d.chain.len;
         const shift = d.end - window;
@@ -213,7 +210,7 @@ pub const Deflater = struct {
     }
 };
 
-/// How many leading bytes are equal; at most `b.len`, which `a` has as well.
+/// Returns the number of equal leading bytes, at most `b.len`; `a` must be as long.
 fn commonPrefix(a: []const u8, b: []const u8) usize {
     var at: usize = 0;
     while (b.len - at >= 8) : (at += 8) {
@@ -235,7 +232,7 @@ const Token = packed struct(u32) {
     }
 };
 
-/// Writes bits, the lowest first, as RFC 1951 section 3.1.1 has it.
+/// Writes bits, the lowest first (RFC 1951 section 3.1.1).
 const BitWriter = struct {
     out: []u8,
     at: usize = 0,
@@ -265,13 +262,13 @@ const BitWriter = struct {
     }
 };
 
-/// Tokens waiting for a code.
+/// Tokens that wait for a code.
 const Block = struct {
     tokens: [block_tokens_max]Token = undefined,
     count: usize = 0,
     literals: [codes.literal_symbols]u16 = @splat(0),
     distances: [codes.distance_symbols]u16 = @splat(0),
-    /// Bits behind the symbols of lengths and distances.
+    /// The number of extra bits after symbols of lengths and distances.
     extra_bits: u32 = 0,
 
     fn add(b: *Block, token: Token) void {
@@ -288,11 +285,11 @@ const Block = struct {
         b.extra_bits += @as(u32, codes.lengths[length].extra) + codes.distances[distance].extra;
     }
 
-    /// Writes the block in the form that takes fewest bits; `raw` are the bytes that its tokens stand for.
+    /// Writes the block in its shortest form. `raw`: the bytes of its tokens.
     fn write(b: *Block, w: *BitWriter, raw: []const u8) void {
         b.literals[codes.end_of_block] = 1;
         const fixed_bits = b.bodyBits(fixed_book.literal_bits, fixed_book.distance_bits);
-        // A stored block begins at a byte: at worst seven bits are filled.
+        // A stored block begins at a byte boundary: at most seven bits are padded.
         const stored_bits: u64 = if (raw.len > 0xFFFF)
             std.math.maxInt(u64)
         else
@@ -351,7 +348,7 @@ const Block = struct {
     }
 };
 
-/// Codes by symbol and their lengths.
+/// Codes by symbol, and their lengths.
 const Book = struct {
     literals: [codes.literal_symbols]u16 = undefined,
     distances: [codes.distance_symbols]u16 = undefined,
@@ -361,7 +358,7 @@ const Book = struct {
 
 const fixed_book: Book = make: {
     @setEvalBranchQuota(10_000);
-    // The two symbols that never occur take part in the making of the code.
+    // The two symbols that never occur are needed to make the code.
     var literals: [codes.fixed_literal_lengths.len]u16 = undefined;
     codes.assign(&codes.fixed_literal_lengths, &literals);
     var book: Book = .{
@@ -373,7 +370,7 @@ const fixed_book: Book = make: {
     break :make book;
 };
 
-/// A code made for one block, and its description (RFC 1951 section 3.2.7).
+/// The code of one block, and its description (RFC 1951 section 3.2.7).
 const Code = struct {
     literals: [codes.literal_symbols]u4,
     distances: [codes.distance_symbols]u4,
@@ -385,7 +382,7 @@ const Code = struct {
     run_count: usize,
     header_bits: u64,
 
-    /// A symbol of the code length code with the value of its extra bits.
+    /// A symbol of the code for code lengths, with the value of its extra bits.
     const Run = struct { symbol: u8, extra: u8 };
 
     fn init(code: *Code, block: *const Block) void {
@@ -481,7 +478,7 @@ const Loop = struct {
         loop.history = .init(loop.window[0 .. @as(usize, 1) << window_bits]);
     }
 
-    /// Answers the compressed size.
+    /// Sends a message in two pieces and returns the compressed size.
     fn expect(loop: *Loop, message: []const u8, cut: usize) !usize {
         const at = loop.deflater.deflate(message[0..cut], false, &loop.wire);
         const len = at + loop.deflater.deflate(message[cut..], true, loop.wire[at..]);
@@ -566,8 +563,8 @@ test "text shrinks to what a code of its own allows" {
     var random = std.Random.DefaultPrng.init(9);
     var message: [20_000]u8 = undefined;
     for (&message) |*byte| byte.* = "etao"[random.random().uintLessThan(usize, 4)];
-    // Two bits a letter would be 5000 bytes; short matches waste some of it (zlib's level 6 needs
-    // 6174 for such a text).
+    // Two bits per letter would be 5000 bytes; short matches waste some of it (zlib's level 6 needs 6174
+    // bytes).
     try testing.expect(try loop.expect(&message, 0) < 6300);
 }
 

@@ -1,16 +1,16 @@
-//! The header of a WebSocket frame in both directions, and masking (RFC 6455 section 5).
-//! Does not know: which frames may follow which, roles, limits and messages (session.zig).
+//! The header of a WebSocket frame in both directions, and masking (RFC 6455 section 5). Does not know: the
+//! order of frames, roles, limits and messages (session.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Two fixed bytes, at most eight of extended length, at most four of masking key.
+/// The longest header: two fixed bytes, eight of extended length, four of masking key.
 pub const header_bytes_max = 14;
-/// Payload of a control frame, RFC 6455 section 5.5.
+/// The maximum payload of a control frame, in bytes, RFC 6455 section 5.5.
 pub const control_payload_bytes_max = 125;
-/// A whole control frame, masked.
+/// The maximum length of a masked control frame, in bytes.
 pub const control_bytes_max = 2 + 4 + control_payload_bytes_max;
 
-/// RFC 6455 section 5.2. The unnamed values are reserved.
+/// Kinds of frames, RFC 6455 section 5.2. Values without a name are reserved.
 pub const Opcode = enum(u4) {
     continuation = 0x0,
     text = 0x1,
@@ -25,7 +25,7 @@ pub const Opcode = enum(u4) {
         return @backingInt(opcode) & 0x8 != 0;
     }
 
-    /// Whether RFC 6455 gives the opcode no meaning.
+    /// Whether RFC 6455 defines no meaning for the opcode.
     pub fn isReserved(opcode: Opcode) bool {
         return switch (opcode) {
             .continuation, .text, .binary, .close, .ping, .pong => false,
@@ -34,7 +34,7 @@ pub const Opcode = enum(u4) {
     }
 };
 
-/// XORed over the payload, cyclically from its first byte.
+/// The key that is XORed over the payload again and again, from its first byte.
 pub const MaskKey = [4]u8;
 
 /// A frame header as a value.
@@ -45,28 +45,28 @@ pub const Header = struct {
     rsv3: bool = false,
     opcode: Opcode,
     mask: ?MaskKey,
-    /// Payload bytes; below 2^63.
+    /// The number of bytes of payload; below 2^63.
     payload_len: u64,
 
-    /// Bytes that `encode` writes: 2..14.
+    /// The number of bytes that `encode` writes: 2..14.
     pub fn encodedLen(header: Header) u8 {
         const extended: u8 = if (header.payload_len < 126) 0 else if (header.payload_len <= 0xFFFF) 2 else 8;
         return 2 + extended + @as(u8, if (header.mask != null) 4 else 0);
     }
 };
 
-/// The beginning of a frame, decoded.
+/// The result of decoding a frame's header.
 pub const Decoded = union(enum) {
-    /// The header is not complete: this many bytes of it (2..14) must be there before asking again.
+    /// The header is not complete: it needs at least this many bytes (2..14).
     need: u8,
     header: struct { value: Header, bytes: u8 },
-    /// The length is not in its shortest form. RFC 6455 section 5.2.
+    /// The length is not in its shortest form (RFC 6455 section 5.2).
     length_not_minimal,
-    /// The most significant bit of a 64-bit length is set. RFC 6455 section 5.2.
+    /// The most significant bit of a 64-bit length is set (RFC 6455 section 5.2).
     length_too_big,
 };
 
-/// Reads a frame header from the front of `bytes`, which may hold more or less than that.
+/// Decodes a frame's header at the start of `bytes`, which may have fewer or more bytes.
 pub fn decode(bytes: []const u8) Decoded {
     if (bytes.len < 2) return .{ .need = 2 };
     const masked = bytes[1] & 0x80 != 0;
@@ -100,7 +100,7 @@ pub fn decode(bytes: []const u8) Decoded {
     return .{ .header = .{ .value = header, .bytes = total } };
 }
 
-/// Writes `header` in its shortest form; answers how many bytes of `out` it took.
+/// Writes `header` in its shortest form; returns the number of bytes.
 pub fn encode(header: Header, out: *[header_bytes_max]u8) u8 {
     assert(header.payload_len >> 63 == 0);
     out[0] = @as(u8, @backingInt(header.opcode)) |
@@ -132,10 +132,10 @@ pub fn encode(header: Header, out: *[header_bytes_max]u8) u8 {
 const lanes = @max(4, std.simd.suggestVectorLength(u8) orelse 16);
 const Lanes = @Vector(lanes, u8);
 
-/// Masks or unmasks `bytes` in place (the operation is its own inverse). `offset` is the position of the
-/// first byte in the frame's payload, so that a payload may come in any pieces.
+/// Masks or unmasks `bytes` in place (the operation is its own inverse). `offset`: the position of the first
+/// byte in the frame's payload, so that a payload may come in any pieces.
 pub fn mask(bytes: []u8, key: MaskKey, offset: u64) void {
-    // so that the phase of the mask is the same for every vector and for the rest
+    // Then the phase of the mask is the same for every vector and for the rest.
     comptime assert(lanes % 4 == 0);
     const phased = rotate(key, offset);
     const pattern: Lanes = @bitCast(@as([lanes / 4]MaskKey, @splat(phased)));
@@ -147,13 +147,13 @@ pub fn mask(bytes: []u8, key: MaskKey, offset: u64) void {
     maskScalar(bytes[at..], phased, 0);
 }
 
-/// The plain twin of `mask`: same inputs, same result. It also finishes what is shorter than a vector.
+/// The scalar twin of `mask`: the same result. Also used for the rest that is shorter than a vector.
 pub fn maskScalar(bytes: []u8, key: MaskKey, offset: u64) void {
     const phased = rotate(key, offset);
     for (bytes, 0..) |*byte, at| byte.* ^= phased[at % 4];
 }
 
-/// The key as seen from `offset` bytes into the payload.
+/// Returns the key for bytes from `offset` on.
 fn rotate(key: MaskKey, offset: u64) MaskKey {
     var phased: MaskKey = undefined;
     for (&phased, 0..) |*byte, at| byte.* = key[@intCast((offset + at) % 4)];
@@ -184,7 +184,7 @@ test "headers come back as they went out, and ask for exactly the bytes they nee
         const decoded = decode(out[0..bytes]).header;
         try testing.expectEqual(bytes, decoded.bytes);
         try testing.expectEqualDeep(header, decoded.value);
-        // Bytes behind the header do not matter.
+        // Bytes after the header do not matter.
         try testing.expectEqualDeep(Decoded{ .header = decoded }, decode(&out));
     };
 }

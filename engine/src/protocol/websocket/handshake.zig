@@ -1,6 +1,6 @@
-//! The opening handshake, server side: which request becomes a WebSocket, and what the client offered (RFC
-//! 6455 sections 4.2 and 9.1). Does not know: how the answer is written (the HTTP session), which subprotocol
-//! to choose (the application), and what an extension's parameters mean (deflate.zig).
+//! The opening handshake, server side: which requests become WebSockets, and what clients offer (RFC 6455
+//! sections 4.2 and 9.1). Does not know: the writing of the response (the HTTP session), the choice of a
+//! subprotocol (the application), and the meaning of an extension's parameters (deflate.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const header = @import("../http/header.zig");
@@ -8,41 +8,42 @@ const syntax = @import("../http/syntax.zig");
 const Field = header.Field;
 const FieldSpan = header.FieldSpan;
 
-/// A request as plain values. The slices are only read.
+/// A request as plain values. The slices are borrowed during the call.
 pub const Request = struct {
     /// Method as received; methods are case-sensitive.
     method: []const u8,
-    /// How it asks to be no request any more: by fields of HTTP/1.1, or as a stream does (RFC 8441), whose
-    /// session has looked at what says so. An older request cannot.
+    /// The way in which the request asks for a WebSocket: by fields of HTTP/1.1, or as a stream (RFC 8441),
+    /// which its session has checked. An older request has none.
     way: enum { upgrade, connect, none },
-    /// Whether what follows the head can be frames: a request with fields of HTTP/1.1 has no content, and a
-    /// stream is open and announces no length.
+    /// Frames can follow the head: a request of HTTP/1.1 has no content, or a stream is open and announces no
+    /// length.
     carries_frames: bool,
-    /// Text that the spans of `fields` refer to.
+    /// The text of the spans in `fields`.
     text: []const u8,
     fields: []const FieldSpan,
 };
 
-/// The verdict about a request.
+/// The result of checking a request.
 pub const Result = union(enum) {
-    /// The request asks for no WebSocket: serve it as HTTP.
+    /// The request does not ask for a WebSocket, so it is served as HTTP.
     not_websocket,
     accepted: struct {
-        /// The Sec-WebSocket-Key, for `acceptKey`. Borrowed from `Request.text`. Null: a stream has none.
+        /// The Sec-WebSocket-Key, for `acceptKey`. Borrowed from `Request.text`. Null: a request by a stream,
+        /// which has none.
         key: ?*const [key_bytes]u8,
     },
     refused: Refusal,
 };
 
-/// An answer that says why there is no WebSocket.
+/// A response with the reason why there is no WebSocket.
 pub const Refusal = struct {
     status: u16,
-    /// Static, fit for a short text/plain body.
+    /// Static, for a short text/plain content.
     reason: []const u8,
-    /// Static: those that this status needs, and how long the reason is.
+    /// Static: the fields that this status needs, and the length of the reason.
     fields: []const Field,
 
-    /// A refusal whose status needs these fields.
+    /// Makes a refusal with fields that its status needs.
     pub fn init(comptime status: u16, comptime reason: []const u8, comptime fields: []const Field) Refusal {
         const length = std.fmt.comptimePrint("{d}", .{reason.len});
         const all = comptime fields ++ [_]Field{.init("content-length", length)};
@@ -50,15 +51,15 @@ pub const Refusal = struct {
     }
 };
 
-/// Base64 of 16 bytes.
+/// The length of 16 bytes in base64.
 pub const key_bytes = 24;
-/// Base64 of a SHA-1 digest.
+/// The length of a SHA-1 digest in base64.
 pub const accept_bytes = 28;
 /// The only version of the protocol, RFC 6455 section 4.1.
 pub const version = "13";
 
-/// Judges a request. `accepted` also means that every Sec-WebSocket-Protocol and Sec-WebSocket-Extensions
-/// field is well formed, so that `Subprotocols` and `Extensions` will not fail on it.
+/// Checks a request. After `accepted`, all its Sec-WebSocket-Protocol and Sec-WebSocket-Extensions fields are
+/// well-formed, so `Subprotocols` and `Extensions` do not fail.
 pub fn check(request: Request) Result {
     switch (request.way) {
         .none => return .not_websocket,
@@ -100,7 +101,7 @@ fn checkOffer(request: Request, key: ?*const [key_bytes]u8) Result {
         return refuse(400, "The stream of a WebSocket has no end and no length.", &.{});
     }
     if (key == null and !names(request, .sec_websocket_version)) return refuse(400, no_version, &.{});
-    // A stream has no protocol to upgrade from, so a wrong request gets the status of a plain mistake.
+    // A stream has no protocol to upgrade from, so a wrong version has the status 400.
     if (key == null and !versionFits(request)) {
         return refuse(400, "Only WebSocket version 13 is spoken here.", version_fields[0..1]);
     }
@@ -108,8 +109,7 @@ fn checkOffer(request: Request, key: ?*const [key_bytes]u8) Result {
         .sec_websocket_protocol => if (!tokensValid(span.value(request.text))) {
             return refuse(400, "Sec-WebSocket-Protocol is not a list of tokens.", &.{});
         },
-        // RFC 6455 section 9.1: a value outside the grammar fails the connection; it is not
-        // merely left aside.
+        // A value outside the grammar fails the connection; it must not be ignored (RFC 6455 section 9.1).
         .sec_websocket_extensions => if (!extensionsValid(span.value(request.text))) {
             return refuse(400, "Sec-WebSocket-Extensions is malformed.", &.{});
         },
@@ -119,7 +119,7 @@ fn checkOffer(request: Request, key: ?*const [key_bytes]u8) Result {
 }
 
 const method_fields = [_]Field{.init("allow", "GET")};
-/// RFC 6455 section 4.4 asks for the first, RFC 9110 section 15.5.22 for the second.
+/// RFC 6455 section 4.4 demands the first, RFC 9110 section 15.5.22 the second.
 const version_fields = [_]Field{ .init("sec-websocket-version", version), .init("upgrade", "websocket") };
 
 fn refuse(comptime status: u16, comptime reason: []const u8, comptime fields: []const Field) Result {
@@ -135,13 +135,12 @@ pub fn acceptKey(key: *const [key_bytes]u8, out: *[accept_bytes]u8) void {
     assert(encoded.len == accept_bytes);
 }
 
-/// Whether a field of the answer belongs to the handshake itself, so that an application must not
-/// add one of that name.
+/// Whether a field of the response belongs to the handshake, so that an application must not add it.
 pub fn ownsField(name: []const u8) bool {
     return std.ascii.startsWithIgnoreCase(name, "sec-websocket-") or header.Id.fromName(name) == .upgrade;
 }
 
-/// The subprotocols that a client offers, in its order of preference, over all fields of that name.
+/// The subprotocols that a client offers, in its order of preference, from all fields of that name.
 pub const Subprotocols = struct {
     text: []const u8,
     fields: []const FieldSpan,
@@ -151,7 +150,7 @@ pub const Subprotocols = struct {
         return .{ .text = text, .fields = fields };
     }
 
-    /// The next name, trimmed, borrowed from the text. Empty elements are skipped.
+    /// Returns the next name, trimmed and borrowed from the text; null: the end. Empty elements are skipped.
     pub fn next(it: *Subprotocols) ?[]const u8 {
         while (true) {
             if (it.list.next()) |name| return name;
@@ -164,7 +163,7 @@ pub const Subprotocols = struct {
         }
     }
 
-    /// Whether the client offered `name` (case-sensitive): a server may choose only from the offer. Does not
+    /// Whether the client offers `name` (case-sensitive): a server may choose only offered ones. Does not
     /// move the iterator.
     pub fn contains(it: Subprotocols, name: []const u8) bool {
         var copy = it;
@@ -173,7 +172,7 @@ pub const Subprotocols = struct {
     }
 };
 
-/// Extension offers of one Sec-WebSocket-Extensions value, in order.
+/// The offers in a Sec-WebSocket-Extensions value, in order.
 pub const Extensions = struct {
     scanner: Scanner,
 
@@ -181,7 +180,7 @@ pub const Extensions = struct {
         return .{ .scanner = .{ .text = value } };
     }
 
-    /// The next offer; its slices are borrowed from the value. After an error the rest is not readable.
+    /// Returns the next offer, borrowed from the value; null: the end. After an error the rest is unreadable.
     pub fn next(it: *Extensions) error{Malformed}!?Extension {
         const s = &it.scanner;
         while (s.take(',')) {}
@@ -195,7 +194,7 @@ pub const Extensions = struct {
     }
 };
 
-/// An offer: a name and its parameters, already known to be well formed.
+/// An offer: a name and its parameters, which are well-formed.
 pub const Extension = struct {
     name: []const u8,
     params: Params,
@@ -205,50 +204,50 @@ pub const Extension = struct {
 pub const Params = struct {
     scanner: Scanner,
 
-    /// The next parameter, or null at the end.
+    /// Returns the next parameter; null: the end.
     pub fn next(it: *Params) ?Param {
         if (!it.scanner.take(';')) {
             assert(it.scanner.atEnd());
             return null;
         }
-        return it.scanner.param() catch unreachable; // `Extensions.next` read the same bytes
+        return it.scanner.param() catch unreachable; // `Extensions.next` has read the same bytes
     }
 };
 
-/// `name` or `name=value`.
+/// A parameter: `name` or `name=value`.
 pub const Param = struct {
     name: []const u8,
     value: ?Value = null,
 };
 
-/// A parameter's value: a token, or a quoted string whose content is a token (RFC 6455 section
-/// 9.1 demands that).
+/// A parameter's value: a token, or a quoted string that contains a token (RFC 6455 section 9.1 demands
+/// that).
 pub const Value = struct {
-    /// Without the quotes, backslashes still in place.
+    /// The value without quotes, but with backslashes.
     raw: []const u8,
 
-    /// The value's characters one by one, backslashes resolved.
+    /// Iterates over the value's characters without backslashes.
     pub const Characters = struct {
         rest: []const u8,
 
-        /// The next character without its quoting, or null at the end.
+        /// Returns the next character; null: the end.
         pub fn next(it: *Characters) ?u8 {
             if (it.rest.len == 0) return null;
-            // A bare backslash is no token character, so it always stands before the one that it quotes.
+            // A backslash is no token character, so it always quotes the next character.
             const skip: usize = if (it.rest[0] == '\\') 1 else 0;
             defer it.rest = it.rest[skip + 1 ..];
             return it.rest[skip];
         }
     };
 
-    /// Reads the value, quoted or not.
+    /// Returns an iterator over the value's characters.
     pub fn characters(value: Value) Characters {
         return .{ .rest = value.raw };
     }
 };
 
-/// Reads the grammar of RFC 6455 section 9.1. White space is allowed around every piece (the
-/// implied LWS of RFC 2616).
+/// Reads the grammar of RFC 6455 section 9.1. White space is allowed between all pieces (the implied LWS of
+/// RFC 2616).
 const Scanner = struct {
     text: []const u8,
     at: usize = 0,
@@ -302,7 +301,7 @@ fn hasToken(request: Request, id: header.Id, comptime token: []const u8) bool {
     return false;
 }
 
-/// The trimmed value of a field that must be there exactly once.
+/// Returns the trimmed value of a field that must occur exactly once; null: it does not.
 fn single(request: Request, id: header.Id) ?[]const u8 {
     var found: ?[]const u8 = null;
     for (request.fields) |span| {
@@ -335,7 +334,7 @@ fn extensionsValid(value: []const u8) bool {
 
 const testing = std.testing;
 
-/// Lays fields out as a parsed head has them.
+/// Stores fields as in a parsed head.
 const Sample = struct {
     text: [1024]u8 = undefined,
     used: u32 = 0,
@@ -376,7 +375,7 @@ const good = [_]Pair{
     .{ .sec_websocket_version, "13" },
 };
 
-/// `good` with one field replaced (null: left out).
+/// Checks `good` with one field replaced (null: omitted).
 fn altered(id: header.Id, value: ?[]const u8) Result {
     var sample: Sample = .{};
     for (good) |pair| {
@@ -518,7 +517,7 @@ test "malformed extension offers" {
     for (cases) |case| {
         var it: Extensions = .init(case);
         while (it.next()) |extension| {
-            try testing.expect(extension != null); // the end came without an error
+            try testing.expect(extension != null); // the iterator ended without an error
         } else |problem| try testing.expectEqual(error.Malformed, problem);
     }
 }
