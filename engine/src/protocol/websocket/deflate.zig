@@ -14,7 +14,7 @@ pub const Deflater = @import("deflater.zig").Deflater;
 /// The server's limits in a negotiation. Windows use memory: 2^bits bytes for input,
 /// `Deflater.memoryBytes(bits)` for output.
 pub const Options = struct {
-    /// Upper bound of the window for what we send, 8..15. A client may ask for less.
+    /// The maximum window for our messages, 8..15. A client may ask for less.
     server_window_bits_max: u4 = 15,
     /// The maximum window for the client's messages, 9..15. A client that cannot be limited (no
     /// client_max_window_bits in its offer) gets 15; if this limit is lower, its offer is declined.
@@ -34,7 +34,7 @@ pub const Agreement = struct {
     server_window_bits: u4,
     /// 8..15.
     client_window_bits: u4,
-    /// The answer mentions the window: only what the client offered may be answered.
+    /// The response mentions the window, which is allowed only if the client has offered it.
     server_window_named: bool = false,
     client_window_named: bool = false,
 

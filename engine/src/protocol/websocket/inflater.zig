@@ -1,27 +1,28 @@
-//! Inflating the messages of one permessage-deflate direction (RFC 7692 section 7.2.2, RFC 1951): compressed
-//! pieces in, pieces of bounded size out, at any cut. It is its own and not std.compress.flate's because the
-//! stream must stop and go on at any byte of input or output, keep its window from one message to the next,
-//! and count what comes out before it comes out. Does not know: frames, text, where its window lives.
+//! Inflates the messages of one permessage-deflate direction (RFC 7692 section 7.2.2, RFC 1951): compressed
+//! pieces in, pieces of limited size out, cut anywhere. std.compress.flate is not used, because the stream
+//! must stop and continue at any byte of input or output, keep its window between messages, and count output
+//! before it is written. Does not know: frames, text, and the source of its window's memory.
 const std = @import("std");
 const assert = std.debug.assert;
 const codes = @import("codes.zig");
 
-/// A table for codes of at most `fast_bits`, and a canonical walk for the few that are longer.
+/// A table for codes of at most `fast_bits` bits, and a canonical walk for the few longer ones.
 fn Decoder(comptime symbols_max: usize, comptime fast_bits: u4) type {
     return struct {
         const Self = @This();
 
-        /// By the next `fast_bits` of input: symbol * 16 + code length; 0 where the code is longer or none.
+        /// Indexed by the next `fast_bits` of input: symbol * 16 + code length; 0: the code is longer, or
+        /// there is none.
         fast: [1 << fast_bits]u16,
-        /// Codes of each length, and the symbols in the order of their codes.
+        /// The number of codes of each length, and the symbols in the order of their codes.
         count: [codes.code_bits_max + 1]u16,
         symbols: [symbols_max]u16,
 
         const Found = struct { symbol: u16, bits: u4 };
 
-        /// Refuses codes with too many symbols for their lengths, and incomplete ones. Excepted are a
-        /// single symbol of one bit and no symbol at all, if `.short_allowed`: blocks with one distance or
-        /// none are written so.
+        /// Builds the table. Refuses codes that have too many symbols for their lengths or are incomplete.
+        /// `.short_allowed` accepts a single symbol of one bit, or no symbol: blocks with one distance or
+        /// none have such codes.
         fn init(
             d: *Self,
             lens: []const u4,
@@ -65,8 +66,8 @@ fn Decoder(comptime symbols_max: usize, comptime fast_bits: u4) type {
             }
         }
 
-        /// The symbol at the front of `bits`. Null: no code begins so. Bits beyond the end of input must be
-        /// 0; whether the answer rests on them shows in `Found.bits`.
+        /// Returns the first symbol of `bits`; null: no code begins with these bits. Bits after the end of
+        /// input must be 0; `Found.bits` shows if the result depends on them.
         inline fn find(d: *const Self, bits: u64) ?Found {
             const entry = d.fast[@as(usize, @truncate(bits)) & (d.fast.len - 1)];
             if (entry != 0) return .{ .symbol = entry >> 4, .bits = @truncate(entry) };
@@ -103,7 +104,7 @@ const fixed: Tables = make: {
     @setEvalBranchQuota(100_000);
     var tables: Tables = undefined;
     tables.literals.init(&codes.fixed_literal_lengths, .complete) catch unreachable;
-    // Two more symbols than ever occur, or the code would not be complete (and `init` refuse it).
+    // Two more symbols than can occur, because the code would otherwise be incomplete, which `init` refuses.
     var padded: Decoder(32, 8) = undefined;
     padded.init(&@as([32]u4, @splat(5)), .complete) catch unreachable;
     tables.distances = .{
@@ -116,14 +117,14 @@ const fixed: Tables = make: {
 
 /// The part of the stream to which the next bit belongs.
 const State = union(enum) {
-    /// The next bit is a block's first one. `final_seen`: the block before it was marked as the last of its
-    /// stream (RFC 7692 section 7.2.3.4 allows that within a message).
+    /// The next bit begins a block. `final_seen`: the previous block was marked as the last of its stream
+    /// (which RFC 7692 section 7.2.3.4 allows within a message).
     block: struct { final_seen: bool },
     stored_header,
     stored: u16,
-    /// Reading the lengths of the code length code.
+    /// The lengths of the code for code lengths.
     order: struct { counts: Counts, at: u8 },
-    /// Reading the code lengths themselves.
+    /// The code lengths.
     lengths: struct { counts: Counts, at: u16 },
     symbols,
     match: struct { len: u16, distance: u16 },
@@ -131,43 +132,44 @@ const State = union(enum) {
 
 const Counts = struct { literals: u16, distances: u16, order: u8 };
 
-/// Why the stream is refused.
+/// Reasons why a stream is refused.
 pub const Error = error{
-    /// Not DEFLATE, or a message that ends within a block, or a distance beyond the window. Fail with 1007.
+    /// No DEFLATE, a message that ends within a block, or a distance beyond the window: fail with 1007.
     Corrupt,
-    /// The message inflates to more than its limit; nothing past the limit was written. Fail with 1009.
+    /// The message inflates to more than its limit, beyond which nothing was written: fail with 1009.
     TooBig,
 };
 
-/// The answer to one call of `inflate`.
+/// The result of one call of `inflate`.
 pub const Step = struct {
     consumed: usize,
     produced: usize,
     state: enum {
-        /// All input is consumed, and no more output follows from it.
+        /// All input is consumed, and no more output comes from it.
         need_input,
-        /// `out` is full and there may be more: call again with the rest of the input.
+        /// `out` is full, and more output may come: call again with the rest of the input.
         output_full,
         /// The message is complete.
         done,
     },
 };
 
-/// The last bytes of output, to which a message may refer, including those of earlier messages. Context
-/// takeover makes a connection keep these, and nothing else.
+/// The last bytes of output, to which a message may refer, also those of earlier messages. The only memory
+/// that context takeover keeps for a connection.
 pub const History = struct {
     ring: []u8,
     at: usize = 0,
     filled: usize = 0,
 
-    /// `ring` is borrowed for the history's life; its length is a power of two, 256..32768, at least
-    /// what the peer may use.
+    /// Makes an empty history. `ring` is borrowed; its length is a power of two, 256..32768, and at least the
+    /// peer's window.
     pub fn init(ring: []u8) History {
         assert(std.math.isPowerOfTwo(ring.len) and ring.len >= 256 and ring.len <= 32768);
         return .{ .ring = ring };
     }
 
-    /// Before a message that must not refer to those before it (client_no_context_takeover).
+    /// Drops the history. Called before a message that must not refer to earlier ones
+    /// (client_no_context_takeover).
     pub fn clear(h: *History) void {
         h.filled = 0;
     }
@@ -183,17 +185,17 @@ pub const History = struct {
     }
 };
 
-/// Below 5 KiB, needed from the first to the last piece of a message: one may serve many connections,
-/// message by message.
+/// Has less than 5 KiB. Needed from the first to the last piece of a message, so one can serve many
+/// connections, message by message.
 pub const Inflater = struct {
-    /// The history of the message that is being read.
+    /// The history of the current message.
     history: *History = undefined,
     limit_left: u64 = 0,
     state: State = .{ .block = .{ .final_seen = false } },
     /// The current block is the last of its stream.
     final: bool = false,
     block_fixed: bool = false,
-    /// Bytes of the tail that a sender strips which were read; `no_message` between messages.
+    /// The number of bytes of `tail` that were read; `no_message` between messages.
     tail_at: u8 = no_message,
     bits: u64 = 0,
     bit_count: u7 = 0,
@@ -201,12 +203,12 @@ pub const Inflater = struct {
     order_table: Order = undefined,
     tables: Tables = undefined,
 
-    /// RFC 7692 section 7.2.2: to be put back behind each message.
+    /// The bytes that a sender strips and that must be put back after each message (RFC 7692 section 7.2.2).
     const tail = "\x00\x00\xff\xff";
     const no_message = tail.len + 1;
 
     /// Begins a message that may inflate to at most `limit` bytes and refer to `history`, which is borrowed
-    /// until its end. What is left of a message that broke off is forgotten.
+    /// until its end. An unfinished message is dropped.
     pub fn begin(i: *Inflater, history: *History, limit: u64) void {
         i.history = history;
         i.limit_left = limit;
@@ -216,16 +218,16 @@ pub const Inflater = struct {
         i.bit_count = 0;
     }
 
-    /// Inflates from `in` to `out` (neither is kept) until one of them is exhausted. `last`: the message has
-    /// nothing behind `in`. After an error, or the message's end, `begin` comes next.
+    /// Inflates from `in` to `out` (neither is kept) until one of them is used up. `last`: the message ends
+    /// with `in`. After an error or the end of the message, `begin` must be called next.
     pub fn inflate(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
         const step = try i.advance(in, last, out);
         i.history.keep(out[0..step.produced]);
         return step;
     }
 
-    /// Inflates a whole message if `out` holds it; answers its length. Null: it does not, and the history is
-    /// as it was. `begin` comes before and after.
+    /// Inflates a whole message if it fits into `out`, and returns its length. Null: it does not fit, and the
+    /// history is unchanged. `begin` must be called before and afterwards.
     pub fn inflateWhole(i: *Inflater, in: []const u8, out: []u8) Error!?usize {
         const step = try i.advance(in, true, out);
         if (step.state == .output_full) return null;
@@ -233,7 +235,7 @@ pub const Inflater = struct {
         return step.produced;
     }
 
-    /// Inflates like `inflate`, but does not add the output to the history.
+    /// Inflates like `inflate`, but does not change the history.
     fn advance(i: *Inflater, in: []const u8, last: bool, out: []u8) Error!Step {
         assert(i.tail_at <= tail.len); // the caller has called `begin`
         assert(last or i.tail_at == 0);
@@ -260,14 +262,14 @@ pub const Inflater = struct {
         return .{ .consumed = consumed, .produced = run.produced, .state = .done };
     }
 
-    /// A final block at the very end of a message, without the empty block that RFC 7692 asks for behind it:
-    /// there is nothing for the tail to complete. Some senders do that, and what they mean is clear.
+    /// Whether the message ended with a final block, without the empty block that RFC 7692 demands after it,
+    /// so that the tail completes nothing. Some senders do so, and the meaning is clear.
     fn endedEarly(i: *const Inflater) bool {
         return i.tail_at == 0 and i.state == .block and i.state.block.final_seen and i.bit_count == 0;
     }
 };
 
-/// A call in progress: the inflater's state and the call's two slices.
+/// A running call: the inflater's state and the two slices of the call.
 const Run = struct {
     i: *Inflater,
     in: []const u8,
@@ -275,7 +277,7 @@ const Run = struct {
     out: []u8,
     produced: usize = 0,
 
-    /// True: stopped for want of output. False: for want of input.
+    /// Inflates until more output room is needed (true), or more input (false).
     fn go(r: *Run) Error!bool {
         while (true) {
             const more = switch (r.i.state) {
@@ -301,7 +303,7 @@ const Run = struct {
 
     const Outcome = enum { more, dry, full };
 
-    /// Bits above `bit_count` are always 0.
+    /// Reads input into `bits`. Bits above `bit_count` are always 0.
     inline fn refill(r: *Run) void {
         const i = r.i;
         if (r.in.len - r.at >= 8) {
@@ -339,7 +341,7 @@ const Run = struct {
     fn block(r: *Run) Error!bool {
         const i = r.i;
         if (i.state.block.final_seen) {
-            // The next block begins at a byte, with a history as before.
+            // The next block begins at a byte boundary, with the same history.
             r.drop(@intCast(i.bit_count % 8));
             r.refill();
             if (i.bit_count == 0) return false;
@@ -374,7 +376,7 @@ const Run = struct {
 
     fn stored(r: *Run) Outcome {
         const left = &r.i.state.stored;
-        // First what was read ahead, then straight from the input.
+        // Bytes that were read ahead come first, then those of the input.
         while (left.* > 0 and r.i.bit_count > 0) {
             if (r.produced == r.out.len) return .full;
             r.out[r.produced] = @truncate(r.i.bits);
@@ -457,7 +459,7 @@ const Run = struct {
         return true;
     }
 
-    /// Reads literals and matches. A match is taken only when all of its at most 48 bits are there, so it
+    /// Reads literals and matches. A match is read only if all of its bits (at most 48) are present, so it
     /// has no inner states.
     fn symbols(r: *Run) Error!Outcome {
         const i = r.i;
@@ -504,7 +506,7 @@ const Run = struct {
         return true;
     }
 
-    /// Copies the pending match, or as much of it as `out` holds. False: `out` is full before its end.
+    /// Copies the pending match, as much as fits into `out`. False: `out` is full before its end.
     fn match(r: *Run) bool {
         const pending = &r.i.state.match;
         var distance: usize = pending.distance;
@@ -513,15 +515,14 @@ const Run = struct {
         while (pending.len > 0 and r.produced < r.out.len) {
             const room = @min(pending.len, r.out.len - r.produced);
             const len = if (distance > r.produced) ring: {
-                // The beginning of the match lies before this call's output, perhaps on both sides of the
-                // ring's seam.
+                // The match begins before this call's output, perhaps on both sides of the ring's end.
                 const from = (history.at + size - (distance - r.produced)) & (size - 1);
                 const len = @min(room, distance - r.produced, size - from);
                 @memcpy(r.out[r.produced..][0..len], history.ring[from..][0..len]);
                 break :ring len;
             } else own: {
-                // Source and target must not overlap. The source stays where it is and grows by what was just
-                // repeated, so a run of one byte takes a few copies and not one for each byte.
+                // Source and target must not overlap. The source keeps its start and includes the bytes just
+                // repeated, so a run of one byte takes a few copies and not one per byte.
                 const len = @min(room, distance);
                 @memcpy(r.out[r.produced..][0..len], r.out[r.produced - distance ..][0..len]);
                 distance += len;
@@ -538,7 +539,7 @@ const Run = struct {
 
 const testing = std.testing;
 
-/// Inflates whole messages; any output cut gives the same bytes.
+/// Inflates whole messages with output cut in several ways, and expects the same bytes.
 fn expectMessages(window: []u8, takeover: bool, pairs: []const [2][]const u8) !void {
     for ([_]usize{ 1, 2, 7, 300 }) |out_max| {
         var history: History = .init(window);
@@ -549,7 +550,7 @@ fn expectMessages(window: []u8, takeover: bool, pairs: []const [2][]const u8) !v
             if (!takeover) history.clear();
             i.begin(&history, pair[1].len);
             for (pair[0], 1..) |_, behind| {
-                // Input comes byte by byte; the last byte is told apart.
+                // Input comes byte by byte; only for the last byte `last` is true.
                 var rest = pair[0][behind - 1 .. behind];
                 while (true) {
                     const step = try i.inflate(rest, behind == pair[0].len, out[produced..][0..out_max]);
@@ -576,11 +577,11 @@ test "the examples of RFC 7692 section 7.2.3" {
     var window: [256]u8 = undefined;
     const hello = "\xf2\x48\xcd\xc9\xc9\x07\x00";
     try expectMessages(&window, false, &.{ .{ hello, "Hello" }, .{ hello, "Hello" } });
-    // Context takeover: the second is a match into the first.
+    // Context takeover: the second message is a match in the first.
     try expectMessages(&window, true, &.{ .{ hello, "Hello" }, .{ "\xf2\x00\x11\x00\x00", "Hello" } });
     // A stored block.
     try expectMessages(&window, true, &.{.{ "\x00\x05\x00\xfa\xffHello\x00", "Hello" }});
-    // A final block, with the empty block behind it and without.
+    // A final block, with and without the empty block after it.
     try expectMessages(
         &window,
         true,
@@ -591,7 +592,7 @@ test "the examples of RFC 7692 section 7.2.3" {
         true,
         &.{ .{ "\xf3\x48\xcd\xc9\xc9\x07\x00", "Hello" }, .{ hello, "Hello" } },
     );
-    // Two blocks, and the empty message.
+    // Two blocks; and an empty message.
     try expectMessages(
         &window,
         true,
@@ -620,7 +621,7 @@ test "a message that its buffer does not hold leaves no trace" {
     try testing.expectEqual(5, (try i.inflateWhole("\xf2\x48\xcd\xc9\xc9\x07\x00", &out)).?);
     for (0..6) |room| {
         i.begin(&history, 32);
-        // A match into the message before, which must still be the last one at each attempt.
+        // A match in the previous message, which must still be the previous one at each attempt.
         const len = try i.inflateWhole("\xf2\x00\x11\x00\x00", out[0..room]);
         if (room < 5) {
             try testing.expectEqual(null, len);
@@ -633,7 +634,7 @@ test "a message that its buffer does not hold leaves no trace" {
 }
 
 test "bytes that are no DEFLATE, or end too early, are refused" {
-    try expectCorrupt(""); // RFC 7692: even the empty message has a byte
+    try expectCorrupt(""); // even an empty message has a byte (RFC 7692)
     try expectCorrupt("\x06"); // block type 3
     try expectCorrupt("\x00\x05\x00\xfa\xfeHello"); // lengths disagree
     try expectCorrupt("\xf2\x48\xcd\xc9"); // within a block
@@ -667,7 +668,7 @@ test "the limit holds before the byte that would pass it" {
         if (limit >= 5) {
             try testing.expectEqual(.done, (try i.inflate(hello, true, &out)).state);
         } else try testing.expectError(error.TooBig, i.inflate(hello, true, &out));
-        // Output room that ends exactly at the limit makes no difference.
+        // Output room that ends exactly at the limit has no effect.
         history.clear();
         i.begin(&history, limit);
         const step = i.inflate(hello, true, out[0..limit]) catch |problem| {
@@ -687,13 +688,13 @@ test "random bytes never trip the inflater, and whole and split agree" {
     var in: [48]u8 = undefined;
     for (0..40_000) |round| {
         random.random().bytes(&in);
-        // Mostly fixed or dynamic blocks: stored ones fail at once.
+        // Mostly fixed or dynamic blocks, because stored ones fail at once.
         in[0] = in[0] & ~@as(u8, 7) | ([_]u8{ 2, 4, 4, 5 })[round % 4];
         if (round % 4 != 0) in[1] &= 0xef; // the code lengths announce a plausible number of distances
         var whole: [400]u8 = undefined;
         var history: History = .init(&window);
         var i: Inflater = .{};
-        i.begin(&history, whole.len - 1); // so that a full `out` is past the limit, and never a state
+        i.begin(&history, whole.len - 1); // so a full `out` exceeds the limit and is never a state
         const expected = i.inflate(&in, true, &whole);
         var split: [400]u8 = undefined;
         history.clear();

@@ -1,7 +1,7 @@
 //! The state machine of a WebSocket: unread bytes in, at most one event out; commands in, frame bytes out
-//! (RFC 6455 sections 5 to 8). Does not know: sockets, time, who answers, how a message is put together
-//! again, and compression beyond its one header bit. A session keeps no payload except that of a control
-//! frame, so an idle WebSocket costs the size of `Session` (below 320 bytes).
+//! (RFC 6455 sections 5 to 8). Does not know: sockets, time, the maker of messages, joining the pieces of a
+//! message, and compression except its header bit. A session keeps no payload except that of a control frame,
+//! so an idle WebSocket needs only the size of `Session` (less than 320 bytes).
 const std = @import("std");
 const assert = std.debug.assert;
 
@@ -10,93 +10,93 @@ pub const frame = @import("frame.zig");
 pub const utf8 = @import("utf8.zig");
 pub const deflate = @import("deflate.zig");
 
-/// The end of the connection that the session plays. A client masks the frames that it sends and refuses
-/// masked ones; a server the reverse.
+/// The end of the connection that the session has. A client masks its frames and refuses masked ones; a
+/// server does the opposite.
 pub const Role = enum { server, client };
 
 /// The type of a message.
 pub const Kind = enum { text, binary };
 
-/// Bounds on what the peer may send. 0 = no limit.
+/// Limits for the peer. 0: no limit.
 pub const Limits = struct {
-    /// Payload bytes of one frame.
+    /// The payload of one frame, in bytes.
     frame_bytes_max: u64,
-    /// Payload bytes of one message over all of its frames. For a compressed message the limit proper belongs
-    /// to its inflated size (`deflate.Inflater`); here its bytes on the wire are bounded by what a message of
-    /// that size can sensibly compress to.
+    /// The payload of all frames of a message, in bytes. For a compressed message the limit applies to its
+    /// inflated size (`deflate.Inflater`); here its compressed bytes are limited to the size that a message
+    /// within the limit may need.
     message_bytes_max: u64,
 };
 
-/// Things fixed when the handshake ends.
+/// Facts that are known at the end of the handshake.
 pub const Options = struct {
     role: Role = .server,
     limits: Limits,
-    /// permessage-deflate was agreed on: RSV1 may mark a message as compressed.
+    /// permessage-deflate was agreed, so RSV1 may mark a message as compressed.
     deflate: bool = false,
 };
 
-/// A session's observation of the peer's bytes.
+/// An event that the session found in the peer's bytes.
 pub const Event = union(enum) {
-    /// All bytes are consumed and say nothing yet.
+    /// All bytes are consumed; more are needed.
     need_more,
     data: Data,
-    /// A whole ping; its payload must be sent back by `encodePong`. Valid until the next `feed`.
+    /// A whole ping, whose payload must be sent back by `encodePong`. Valid until the next `feed`.
     ping: []const u8,
-    /// A whole pong, asked for or not. Valid until the next `feed`.
+    /// A whole pong, solicited or not. Valid until the next `feed`.
     pong: []const u8,
-    /// The peer closes. Nothing is read after this. Unless `closeSent` already, the answer is
-    /// owed: `encodeClose`.
+    /// The peer closes. No more is read. A close frame must be sent in return (`encodeClose`), unless
+    /// `closeSent`.
     close: Close,
-    /// The peer broke a rule. Nothing is read after this. Unless `closeSent` already, tell it by
-    /// `encodeClose` and then hang up.
+    /// The peer broke a rule. No more is read. A close frame must be sent (`encodeClose`), unless
+    /// `closeSent`, before the connection is closed.
     failed: Failure,
 };
 
-/// A piece of a message as it came, unmasked. Pieces of a message come in order; control frames may
-/// come between them.
+/// A piece of a message, unmasked. The pieces of a message come in order; control frames may come between
+/// them.
 pub const Data = struct {
-    /// A part of the fed bytes, valid as long as they are. Empty only when `last`.
+    /// A part of the fed bytes, valid as long as they are. Empty only if `last`.
     bytes: []u8,
     kind: Kind,
-    /// The message needs `deflate.Inflater`. Its text is then not checked yet: feed what comes out to
-    /// a `utf8.Validator`.
+    /// The message must be inflated (`deflate.Inflater`). Its text was not checked, so the inflated text must
+    /// be checked by a `utf8.Validator`.
     compressed: bool,
-    /// Whether this is the first piece of its message.
+    /// The first piece of its message.
     first: bool,
-    /// The message is complete with this piece.
+    /// The last piece of its message.
     last: bool,
 };
 
 /// The content of a close frame.
 pub const Close = struct {
-    /// `close_code_absent` if the peer gave none.
+    /// The close code; `close_code_absent`: none.
     code: u16,
     /// Valid UTF-8, at most 123 bytes, valid until the next `feed`.
     reason: []const u8,
 };
 
-/// Why a connection must be failed (RFC 6455 section 7.1.7).
+/// The reason why a connection must fail (RFC 6455 section 7.1.7).
 pub const Failure = struct {
     /// 1002, 1007 or 1009.
     code: u16,
-    /// Static text, fit for a close frame.
+    /// Static text for a close frame.
     reason: []const u8,
 };
 
-/// The answer to one call of `feed`.
+/// The result of one call of `feed`.
 pub const Step = struct {
-    /// Leading bytes that the session is done with. All of them when the event is `need_more`,
-    /// `close` or `failed`.
+    /// The number of leading bytes that were read. All of them for the events `need_more`, `close` and
+    /// `failed`.
     consumed: usize,
     event: Event,
 };
 
-/// Stands for "no code" (RFC 6455 section 7.4.1). Never on the wire.
+/// Stands for "no code" (RFC 6455 section 7.4.1). Never sent.
 pub const close_code_absent = 1005;
-/// Room for a reason in a close frame.
+/// The maximum length of a close frame's reason, in bytes.
 pub const close_reason_bytes_max = frame.control_payload_bytes_max - 2;
 
-/// Whether a close frame may carry `code` (RFC 6455 section 7.4 and the IANA registry).
+/// Whether a close frame may have `code` (RFC 6455 section 7.4 and the IANA registry).
 pub fn closeCodeValid(code: u16) bool {
     return switch (code) {
         1000...1003, 1007...1014, 3000...4999 => true,
@@ -104,20 +104,21 @@ pub fn closeCodeValid(code: u16) bool {
     };
 }
 
-/// How far the closing handshake has come.
+/// The progress of the closing handshake.
 pub const Closing = union(enum) {
     open,
-    /// We sent a close frame and wait for the peer's.
+    /// We have sent a close frame and wait for the peer's.
     sent,
-    /// The peer has sent a close frame; the answer is owed.
+    /// The peer has sent a close frame, and ours must follow.
     received,
-    /// Both close frames were sent: a server hangs up now. The value is the side whose frame came first.
+    /// Both close frames were sent, so a server closes the connection. The value is the side whose frame came
+    /// first.
     complete: enum { us, peer },
 };
 
-/// The part of a frame that the next byte of input belongs to.
+/// The part of a frame to which the next byte of input belongs.
 const Input = union(enum) {
-    /// A frame header, of which this many bytes are in `header_buffer`.
+    /// A frame header; this many bytes of it are in `header_buffer`.
     header: u8,
     payload: Payload,
     control: Control,
@@ -127,7 +128,7 @@ const Input = union(enum) {
 
 const Payload = struct {
     left: u64,
-    /// Bytes of this payload that are behind: the phase of the masking key.
+    /// The number of bytes of this payload that were read: the phase of the masking key.
     offset: u64 = 0,
     mask: ?frame.MaskKey,
     fin: bool,
@@ -136,7 +137,7 @@ const Payload = struct {
 const Control = struct {
     opcode: enum { close, ping, pong },
     len: u8,
-    /// Bytes of the payload that are in `control_buffer`.
+    /// The number of bytes of the payload in `control_buffer`.
     got: u8 = 0,
     mask: ?frame.MaskKey,
 };
@@ -145,11 +146,11 @@ const Control = struct {
 const Message = struct {
     kind: Kind,
     compressed: bool,
-    /// Whether no piece of the message was handed out yet.
+    /// No piece of the message was delivered yet.
     untouched: bool = true,
-    /// Payload bytes announced by the frame headers so far.
+    /// The number of bytes of payload that frame headers have announced so far.
     bytes: u64 = 0,
-    /// Carries the text check over the pieces of an uncompressed text message.
+    /// The check of an uncompressed text message, over its pieces.
     validator: utf8.Validator = .{},
 };
 
@@ -157,14 +158,14 @@ const protocol_error = 1002;
 const invalid_data = 1007;
 const too_big = 1009;
 
-/// See the file's comment. No deinit: it owns nothing.
+/// The state of one WebSocket. No deinit: it owns nothing.
 pub const Session = struct {
     role: Role,
     limits: Limits,
     deflate: bool,
     input: Input = .{ .header = 0 },
     message: ?Message = null,
-    /// Set while a message of ours is begun and not ended.
+    /// The kind of our message that was begun and not ended; null: none.
     sending: ?Kind = null,
     closing: Closing = .open,
     header_buffer: [frame.header_bytes_max]u8 = undefined,
@@ -186,7 +187,7 @@ pub const Session = struct {
         };
     }
 
-    /// Asserts what holds between two calls.
+    /// Asserts the invariants of the session.
     pub fn invariants(s: *const Session) void {
         switch (s.input) {
             .header => |got| assert(got < frame.header_bytes_max),
@@ -202,8 +203,8 @@ pub const Session = struct {
         }
     }
 
-    /// Reads from the unread bytes, unmasking in place. Call it again with the rest until it
-    /// answers `need_more`.
+    /// Reads from the unread bytes, and unmasks them in place. Must be called again with the rest until it
+    /// returns `need_more`.
     pub fn feed(s: *Session, bytes: []u8) Step {
         s.invariants();
         defer s.invariants();
@@ -222,22 +223,21 @@ pub const Session = struct {
         }
     }
 
-    /// True once a close frame of ours was encoded: nothing may be sent any more.
+    /// Whether a close frame of ours was encoded. After that nothing may be sent.
     pub fn closeSent(s: *const Session) bool {
         return s.closing == .sent or s.closing == .complete;
     }
 
-    /// True once the peer's close frame was read.
+    /// Whether the peer's close frame was read.
     pub fn closeReceived(s: *const Session) bool {
         return s.closing == .received or s.closing == .complete;
     }
 
-    /// Takes header bytes from the input. Null: a frame has begun, go on with its payload.
+    /// Reads the bytes of a frame header. Null: a frame has begun, and its payload follows.
     fn feedHeader(s: *Session, bytes: []const u8, at: *usize) ?Event {
         const kept = s.input.header;
         const rest = bytes[at.*..];
-        // The common case is a header that lies whole in the input; otherwise collect it byte
-        // by byte as it comes.
+        // Usually the whole header is in the input; otherwise it is collected byte by byte.
         const from_input = kept == 0 and rest.len >= 2;
         if (from_input) switch (frame.decode(rest)) {
             .need => {},
@@ -260,7 +260,7 @@ pub const Session = struct {
 
     fn beginFrame(s: *Session, decoded: frame.Decoded) ?Event {
         const header = switch (decoded) {
-            .need => unreachable, // the caller has asked for more bytes already
+            .need => unreachable, // the caller would have asked for more bytes
             .header => |h| h.value,
             .length_not_minimal => return s.fail(protocol_error, "frame length not in its shortest form"),
             .length_too_big => return s.fail(protocol_error, "frame length past 2^63"),
@@ -320,8 +320,8 @@ pub const Session = struct {
         return null;
     }
 
-    /// Compression may enlarge what cannot be compressed, and a sender may flush after each little piece
-    /// (5 bytes each time).
+    /// Compression may enlarge incompressible data, and a sender may flush after each small piece (5 bytes
+    /// each time).
     const compressed_slack_bytes = 1024;
 
     fn feedPayload(s: *Session, bytes: []u8, at: *usize) ?Event {
@@ -336,8 +336,8 @@ pub const Session = struct {
         return s.endPayload(payload.*, piece);
     }
 
-    /// Hands a piece out after checking its text; closes the frame and the message where they end. Null:
-    /// an empty fragment.
+    /// Returns a piece after checking its text; ends the frame and the message at their last bytes. Null: an
+    /// empty fragment.
     fn endPayload(s: *Session, payload: Payload, piece: []u8) ?Event {
         const message = &s.message.?;
         const last = payload.fin and payload.left == 0;
@@ -395,13 +395,13 @@ pub const Session = struct {
         s.closing = switch (s.closing) {
             .open => .received,
             .sent => .{ .complete = .us },
-            .received, .complete => unreachable, // the input of the session has ended by then
+            .received, .complete => unreachable, // the input of the session has ended before
         };
         return .{ .close = close };
     }
 
-    /// The message that came last could not be read after all: it does not inflate, or not to text. From here
-    /// on it is as if `feed` had answered `failed`.
+    /// Refuses the last message: it does not inflate, or not to text. Afterwards the session is in the same
+    /// state as after `failed`.
     pub fn refuse(s: *Session, code: u16, reason: []const u8) Failure {
         return s.fail(code, reason).failed;
     }
@@ -413,22 +413,21 @@ pub const Session = struct {
         return .{ .failed = .{ .code = code, .reason = reason } };
     }
 
-    /// A piece of a message on its way out: one frame.
+    /// A piece of an outgoing message: one frame.
     pub const Piece = struct {
-        /// The kind of the message, the same for all of its pieces.
+        /// The kind of the message, equal for all of its pieces.
         kind: Kind,
         len: u64,
-        /// The message's payload is what `deflate.Deflater` made of it. Read on its first piece.
+        /// The payload of the message was compressed by `deflate.Deflater`. Used only in the first piece.
         compressed: bool = false,
-        /// The message ends with this piece.
+        /// The last piece of the message.
         fin: bool = true,
     };
 
-    /// Writes the header of a data frame; the caller sends `piece.len` bytes of payload behind it. Answers
-    /// the bytes of `out` used. `mask` is for a client and null for a server; a client masks the payload
-    /// itself, by `frame.mask`.
-    /// Not after `closeSent`; after `closeReceived` it may go on until the answer is sent (RFC
-    /// 6455 section 5.5.1).
+    /// Writes the header of a data frame, after which the caller sends `piece.len` bytes of payload; returns
+    /// the number of bytes in `out`. `mask`: null for a server; a client must mask the payload itself
+    /// (`frame.mask`). Must not be called after `closeSent`; after `closeReceived` it may be called until our
+    /// close frame is sent (RFC 6455 section 5.5.1).
     pub fn encodeHeader(
         s: *Session,
         piece: Piece,
@@ -451,7 +450,7 @@ pub const Session = struct {
         );
     }
 
-    /// Writes a whole ping. At most 125 bytes of payload. Not after `closeSent`.
+    /// Writes a ping with at most 125 bytes of payload. Must not be called after `closeSent`.
     pub fn encodePing(
         s: *Session,
         payload: []const u8,
@@ -462,7 +461,7 @@ pub const Session = struct {
         return s.encodeControl(.ping, payload, mask, out);
     }
 
-    /// Writes a whole pong. At most 125 bytes of payload. Not after `closeSent`.
+    /// Writes a pong with at most 125 bytes of payload. Must not be called after `closeSent`.
     pub fn encodePong(
         s: *Session,
         payload: []const u8,
@@ -473,7 +472,7 @@ pub const Session = struct {
         return s.encodeControl(.pong, payload, mask, out);
     }
 
-    /// Why an application's close frame is refused.
+    /// Reasons why an application's close frame is refused.
     pub const CloseError = error{
         CodeNotAllowed,
         ReasonTooLong,
@@ -482,9 +481,9 @@ pub const Session = struct {
         AlreadyClosed,
     };
 
-    /// Writes a whole close frame and notes that it was sent. `close_code_absent` writes one without a code;
-    /// a reason needs a code. Works after `failed` and in answer to `close`; an open message of ours is cut
-    /// short. On an error nothing has changed.
+    /// Writes a close frame and records that it was sent. `close_code_absent`: it has no code, and must have
+    /// no reason. Also for use after `failed` and `close`; an unfinished message of ours is cut short. After
+    /// an error nothing has changed.
     pub fn encodeClose(
         s: *Session,
         code: u16,
@@ -506,7 +505,7 @@ pub const Session = struct {
         return s.encodeControl(.close, payload[0..len], mask, out);
     }
 
-    /// Whether such a close frame may be sent.
+    /// Checks the code and the reason of a close frame that is to be sent.
     pub fn checkClose(code: u16, reason: []const u8) CloseError!void {
         if (code == close_code_absent) return if (reason.len > 0) error.ReasonWithoutCode;
         if (!closeCodeValid(code)) return error.CodeNotAllowed;
@@ -674,7 +673,7 @@ test "messages of just the size of a limit pass" {
     const second = s.feed(parts[first.consumed..]).event.data;
     try testing.expectEqualStrings("c", second.bytes);
     try testing.expect(second.last);
-    // The next message begins to count from nothing.
+    // The length of the next message is counted from zero.
     try testing.expectEqualStrings("ab", s.feed(parts[0..first.consumed]).event.data.bytes);
 }
 
@@ -737,7 +736,7 @@ test "random bytes never trip a session" {
         });
         for (0..4) |_| {
             random.random().bytes(&bytes);
-            // Mostly plausible first bytes, so that the deeper states are reached.
+            // Mostly plausible first bytes, so that deep states are reached.
             if (round % 4 != 0) {
                 bytes[0] = ([_]u8{
                     0x81, 0x01, 0x80, 0x00, 0x89, 0x88, 0xC1, 0x82,

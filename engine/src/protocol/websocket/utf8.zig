@@ -1,24 +1,25 @@
-//! Incremental UTF-8 validation (RFC 3629, as RFC 6455 section 8.1 asks for text messages and close reasons).
-//! Does not know: frames, messages and who sent the bytes. Nothing is decoded: code points never exist here.
+//! Incremental UTF-8 validation (RFC 3629), as RFC 6455 section 8.1 demands for text messages and close
+//! reasons. Does not know: frames, messages and senders. Nothing is decoded: there are no code points here.
 const std = @import("std");
 const assert = std.debug.assert;
 
 const lanes = std.simd.suggestVectorLength(u8) orelse 16;
 const Lanes = @Vector(lanes, u8);
 
-/// Carries a sequence that began in one piece of a text into the next piece. Three bytes; copying it is free.
+/// The state between the pieces of a text, within a sequence perhaps. Three bytes, so it is copied at no
+/// cost.
 pub const Validator = struct {
-    /// Continuation bytes that the sequence begun last still lacks.
+    /// The number of missing continuation bytes of the current sequence.
     owed: u2 = 0,
-    /// Range of the next continuation byte. It is narrower than 80..BF only right after a lead byte: this is
-    /// what refuses overlong forms (E0, F0), surrogates (ED) and code points past 10FFFF (F4) at the
-    /// earliest possible byte.
+    /// The range of the next continuation byte. It is narrower than 80..BF only after some lead bytes, which
+    /// refuses overlong forms (E0, F0), surrogates (ED) and code points above 10FFFF (F4) at the earliest
+    /// possible byte.
     low: u8 = 0x80,
     high: u8 = 0xBF,
 
-    /// Reads the next piece of a text. Null: everything so far is a prefix of valid UTF-8. Otherwise the
-    /// index in `bytes` of the first byte that no continuation of the text could make valid; the validator
-    /// must not be used for this text again.
+    /// Checks the next piece of a text. Null: the text so far is a prefix of valid UTF-8. Otherwise returns
+    /// the index in `bytes` of the first byte at which the text cannot become valid; then the validator must
+    /// not be used for this text any more.
     pub fn feed(v: *Validator, bytes: []const u8) ?usize {
         var at: usize = 0;
         while (at < bytes.len) {
@@ -32,7 +33,7 @@ pub const Validator = struct {
         return null;
     }
 
-    /// True between two code points: a text may end here.
+    /// Whether the text so far ends between two code points, so that it is complete.
     pub fn complete(v: Validator) bool {
         return v.owed == 0;
     }
@@ -73,10 +74,10 @@ pub fn valid(bytes: []const u8) bool {
     return v.feed(bytes) == null and v.complete();
 }
 
-/// The number of ASCII bytes at the beginning.
+/// Returns the number of ASCII bytes at the beginning.
 fn asciiPrefix(bytes: []const u8) usize {
     var at: usize = 0;
-    // A text that is not mostly ASCII comes here once per character: do not load a vector to learn that.
+    // A text with few ASCII characters causes a call per character, which should not load a vector.
     if (bytes.len == 0 or bytes[0] >= 0x80) return 0;
     while (bytes.len - at >= lanes) : (at += lanes) {
         const block: Lanes = bytes[at..][0..lanes].*;
@@ -126,7 +127,7 @@ test "the first byte that cannot be repaired is named" {
         .{ "\xff", 0 },                  .{ "\xce\xce", 1 },
         .{ "\xe1\x80\x41", 2 },          .{ "\xf1\x80\x80\x41", 3 },
         .{ ascii ++ "\xff", ascii.len },
-        // Autobahn 6.4: "κόσμε" and then a code point past 10FFFF, known at its second byte.
+        // Autobahn 6.4: "κόσμε", and then a code point above 10FFFF, which shows at its second byte.
         .{ "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xf4\x90\x80\x80edited", 12 },
     };
     for (cases) |case| try testing.expectEqual(@as(?usize, case[1]), firstBad(case[0]));
@@ -142,8 +143,8 @@ test "a cut text is not an error, but it is not complete" {
 test "three byte strings (which begin with every shorter one) agree with std" {
     var text: [3]u8 = undefined;
     for (0..1 << 24) |n| {
-        // All pairs; the third byte varies only where the lead byte makes it interesting, to
-        // keep the test short.
+        // All pairs; the third byte varies only after lead bytes for which it matters, to keep the test
+        // short.
         std.mem.writeInt(u24, &text, @intCast(n), .big);
         if (text[0] < 0xE0 and text[2] != 0x41) continue;
         if (text[0] >= 0xE0 and text[2] % 16 != 0 and text[2] % 16 != 15) continue;

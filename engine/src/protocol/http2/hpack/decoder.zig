@@ -1,9 +1,9 @@
-//! Header blocks to fields (RFC 7541 sections 3.2 and 6). Needs no memory beyond its table and the room that
-//! it is given. Does not know: frames, and which fields a message may have.
+//! Decodes header blocks (RFC 7541 sections 3.2 and 6). Needs no memory except its table and the caller's
+//! room. Does not know: frames, and which fields a message may have.
 //!
-//! The table has as much memory as its owner gives it. When a block's fields need more, the table moves to
-//! the bench, which is large enough and may be that of many decoders: when the block has been read, the owner
-//! gives more (`lodges`, `rehouse`).
+//! The owner provides the table's memory. If the fields of a block need more, the table moves to the bench,
+//! which is large enough and may be shared by many decoders; after the block, the owner provides more memory
+//! (`lodges`, `rehouse`).
 const std = @import("std");
 const assert = std.debug.assert;
 const huffman = @import("huffman.zig");
@@ -12,46 +12,45 @@ const static_table = @import("static_table.zig");
 const table_file = @import("table.zig");
 const Meta = @import("name.zig").Meta;
 
-/// The table that we offer, in bytes: what every peer takes for granted (RFC 9113 section 6.5.2).
+/// The size of our table, in bytes: the default for every peer (RFC 9113 section 6.5.2).
 pub const table_bytes_max = 4096;
 const Table = table_file.Table(table_bytes_max, .lent);
 
-/// Memory for a table that has outgrown its own, while a block is read.
+/// Memory for a table that has outgrown its own memory, until the block has been read.
 pub const Bench = [Table.overhead_units + Table.unit_count]u64;
 
-/// The block cannot be understood, and so none behind it: COMPRESSION_ERROR.
+/// The block cannot be decoded, and so no later block either: COMPRESSION_ERROR.
 pub const Error = error{Compression};
 
-/// A field as it was decoded. Name and value lie in the room that was given, the value directly behind the
-/// name.
+/// A decoded field. Name and value lie in the caller's room, the value directly after the name.
 pub const Field = struct {
     name: []const u8 = "",
     value: []const u8 = "",
     meta: Meta = .{},
-    /// The room was too small: there is no text.
+    /// The room was too small, so there is no text.
     too_long: bool = false,
 };
 
 /// Decodes the blocks of one peer.
 pub const Decoder = struct {
     table: Table = .{},
-    /// The table lies on the bench.
+    /// The table is on the bench.
     lodges: bool = false,
-    /// Bytes that were ever copied out of a table: what blocks cost beyond their own bytes.
+    /// The total number of bytes that were copied out of a table: the cost of blocks beyond their own bytes.
     copied: u64 = 0,
 
-    /// Begins a whole block. While the table lodges, the bench is that of the block before.
+    /// Begins a whole block. While `lodges`, `bench` must be the same as for the previous block.
     pub fn begin(decoder: *Decoder, bytes: []const u8, bench: *Bench) Block {
         assert(!decoder.lodges or decoder.table.units.ptr == bench[Table.overhead_units..].ptr);
         return .{ .decoder = decoder, .bytes = bytes, .bench = bench };
     }
 
-    /// The memory of the table now, in units of the bench.
+    /// The memory that the table needs, in u64s.
     pub fn units(decoder: *const Decoder) usize {
         return decoder.table.memoryUnits();
     }
 
-    /// Moves the table into memory for as much as it takes, or more; the memory until now is free.
+    /// Moves the table to memory of at least `units()`; the former memory is free then.
     pub fn rehouse(decoder: *Decoder, memory: []u64) void {
         decoder.table.rehouse(memory);
         decoder.lodges = false;
@@ -68,7 +67,7 @@ pub const Decoder = struct {
     }
 };
 
-/// A block on its way. Each has to be read to its end, or an error: the table depends on it.
+/// A block that is being read. It must be read to its end or to an error, because the table depends on it.
 pub const Block = struct {
     decoder: *Decoder,
     bytes: []const u8,
@@ -76,15 +75,15 @@ pub const Block = struct {
     at: usize = 0,
     resizes: u8 = 0,
     began: bool = false,
-    /// No reader wants the fields any more: fields of a table are not copied.
+    /// The fields are not needed, so fields of a table are not copied.
     discards: bool = false,
 
-    /// Sizes that a table may be given in a row: the smallest one, and the last (RFC 7541 section 4.2).
+    /// The maximum number of table sizes in a row: the smallest, and the last (RFC 7541 section 4.2).
     const resizes_max = 2;
 
-    /// The next field; null at the end. `room` is overwritten. To tell names and values that are too long for
-    /// the table from others it has at least `table_bytes_max` bytes; a field for which it is too small is
-    /// read, but has no text.
+    /// Returns the next field; null: the end. `room` is overwritten. It must have at least `table_bytes_max`
+    /// bytes, so that fields too long for the table are recognised; a field that does not fit is read, but
+    /// has no text.
     pub fn next(block: *Block, room: []u8) Error!?Field {
         assert(room.len >= table_bytes_max);
         while (block.at < block.bytes.len) {
@@ -129,7 +128,7 @@ pub const Block = struct {
         return .{ .name = room[0..entry.name_len], .value = room[entry.name_len..len], .meta = entry.meta };
     }
 
-    /// Decodes a literal field: with incremental indexing, without, or never indexed.
+    /// Decodes a literal field: indexed, not indexed, or never indexed.
     fn literal(block: *Block, first: u8, room: []u8) Error!Field {
         const keeps = first & 0x40 != 0;
         const index = (if (keeps)
@@ -164,7 +163,7 @@ pub const Block = struct {
         return field;
     }
 
-    /// A string; empty with `too_long` if there is no room for it.
+    /// Decodes a string; empty, with `too_long`, if there is no room for it.
     inline fn string(block: *Block, room: []u8, too_long: *bool) Error![]const u8 {
         if (block.at >= block.bytes.len) return error.Compression;
         const is_huffman = block.bytes[block.at] & 0x80 != 0;
@@ -190,7 +189,7 @@ pub const Block = struct {
 
 const testing = std.testing;
 
-/// Decodes a block, and joins its fields to lines.
+/// Decodes a block and returns its fields as lines.
 fn lines(memory: *Memory, decoder: *Decoder, block_bytes: []const u8, out: []u8) ![]const u8 {
     var room: [table_bytes_max]u8 = undefined;
     var bench: Bench = undefined;
@@ -207,7 +206,7 @@ fn lines(memory: *Memory, decoder: *Decoder, block_bytes: []const u8, out: []u8)
     return writer.buffered();
 }
 
-/// The memory that a decoder's owner gives: no more than the decoder asks for.
+/// The memory from a decoder's owner: no more than the decoder asks for.
 const Memory = struct {
     parts: [2]Bench = undefined,
     given: usize = 0,
@@ -221,16 +220,16 @@ const Memory = struct {
 test "blocks that cannot be understood" {
     for ([_][]const u8{
         "\x80", // index 0
-        "\xbe", // an empty table's first entry
+        "\xbe", // the first entry of an empty table
         "\xff\x80\x80\x80\x80\x80\x01",
         "\x40", // no name
-        "\x40\x01", // a name that is cut off
+        "\x40\x01", // a name that is cut
         "\x40\x01a", // no value
-        "\x40\x01a\x02b", // a value that is cut off
+        "\x40\x01a\x02b", // a value that is cut
         "\x7f\x00\x01b", // index 62
-        "\x40\x81\xff\x01b", // a padding without a code
-        "\x82\x20", // a size behind a field
-        "\x20\x3f\x00\x3f\x01", // three sizes
+        "\x40\x81\xff\x01b", // padding that begins no code
+        "\x82\x20", // a table size after a field
+        "\x20\x3f\x00\x3f\x01", // three table sizes
         "\x3f\xe2\x1f", // 4097
         "\x3f",
     }) |bytes| {
@@ -247,7 +246,7 @@ test "sizes of the table" {
     var out: [128]u8 = undefined;
     try testing.expectEqualStrings("a: b\n", try lines(&memory, &decoder, "\x40\x01a\x01b", &out));
     try testing.expectEqualStrings("a: b\n", try lines(&memory, &decoder, "\xbe", &out));
-    // To 0, and back to 64: one entry of 34 bytes has room, the second takes its place.
+    // The size changes to 0 and back to 64: one entry of 34 bytes fits, and the second replaces it.
     const to_64 = "\x20\x3f\x21\x40\x01c\x01d";
     try testing.expectEqualStrings("c: d\n", try lines(&memory, &decoder, to_64, &out));
     try testing.expectEqualStrings("e: f\n", try lines(&memory, &decoder, "\x40\x01e\x01f", &out));
@@ -305,7 +304,7 @@ test "a table takes what its fields take, and lies on the bench only until its o
     var memory: Memory = .{};
     var out: [128]u8 = undefined;
     try testing.expectEqual(0, decoder.units());
-    // A field that no table keeps takes no memory.
+    // A field that is not indexed needs no memory.
     _ = try lines(&memory, &decoder, "\x82\x00\x01a\x01b", &out);
     try testing.expectEqual(0, memory.given);
     for (1..100) |round| {
@@ -315,7 +314,7 @@ test "a table takes what its fields take, and lies on the bench only until its o
     }
     try testing.expectEqualStrings("a: b\n", try lines(&memory, &decoder, "\xbe", &out));
     try testing.expectEqual(99, memory.given);
-    // 120 fields have room: from then on each takes the place of another.
+    // 120 fields fit; after that each new one replaces another.
     for (0..1000) |_| _ = try lines(&memory, &decoder, "\x40\x01a\x01b", &out);
     try testing.expectEqual(120, decoder.table.count);
     try testing.expectEqual(120, memory.given);

@@ -1,11 +1,12 @@
-//! Fields to header blocks (RFC 7541 section 6). What every response repeats is said once and named by its
-//! index from then on. Does not know: frames, and which fields go out.
+//! Encodes header blocks (RFC 7541 section 6). Fields that responses repeat are sent once and then referred
+//! to by index. Does not know: frames, and which fields are sent.
 //!
-//! A block that was begun has to be sent, in the order of its begin: the peer's table follows ours. What may
-//! be held back, or sent by another way, is written without the table (`stateless`).
+//! A block that was begun must be sent, and blocks must be sent in the order of `begin`, because the peer's
+//! table follows ours. Fields that may be held back or sent in another order are written without the table
+//! (`stateless`).
 //!
-//! The memory of our table is the owner's, who may take it back between two blocks and lend it again: our
-//! table is empty then, and whatever the peer's holds is older than all that comes into ours.
+//! The owner lends the table's memory, and may take it back between two blocks and lend it again. Then our
+//! table is empty, and entries in the peer's table are older than all new ones of ours.
 const std = @import("std");
 const assert = std.debug.assert;
 const date = @import("../../http/date.zig");
@@ -15,29 +16,29 @@ const integer = @import("integer.zig");
 const static_table = @import("static_table.zig");
 const table_file = @import("table.zig");
 
-/// The part of the peer's table that is used, in bytes: a dozen fields.
+/// The part of the peer's table that is used, in bytes: about a dozen fields.
 pub const table_bytes_max = 1024;
 const Table = table_file.Table(table_bytes_max, .own);
 
-/// Longer values are not worth a place in a peer's table.
+/// Longer values are not put into the peer's table.
 const kept_value_bytes_max = 160;
 
-/// Bytes that a field takes beside its name and its value, at most.
+/// The maximum number of bytes of a field besides its name and its value.
 pub const field_overhead = 1 + 2 * integer.bytes_max;
 
-/// Bytes before the fields of a block, at most: sizes of the table, and a status.
+/// The maximum number of bytes before the fields of a block: table sizes, and a status.
 pub const block_overhead = resizes_bytes_max + status_bytes_max;
 
-/// Bytes of the sizes of the table, at most.
+/// The maximum number of bytes of the table sizes.
 pub const resizes_bytes_max = 2 * 3;
 
 const status_bytes_max = 5;
 
-/// The fields that the peer's decoder keeps, because this encoder has sent them.
+/// The fields that this encoder has put into the peer's table.
 pub const Memory = struct {
     table: Table = .{},
-    /// The hash of each entry of the table, at the entry's number modulo their count, so that a field is
-    /// found in a few steps.
+    /// The hash of each entry, at the entry's number modulo the number of entries, so that a field is found
+    /// in a few steps.
     hashes: [Table.entries_max]u16 = @splat(0),
 
     fn find(memory: *const Memory, hash: u16, name: []const u8, value: []const u8) ?u32 {
@@ -70,21 +71,23 @@ pub const Memory = struct {
     }
 };
 
-/// The state of the fields that one peer is sent.
+/// The encoder of the fields for one peer.
 pub const Encoder = struct {
-    /// Null: the owner has lent none, and no field gets into the peer's table.
+    /// Null: the owner has lent none, so no field is put into the peer's table.
     memory: ?*Memory = null,
-    /// The size that the peer's table has as far as it knows, in bytes.
+    /// The last size of the peer's table that the peer was told, in bytes.
     told: u32 = default_table_bytes,
-    /// The peer has changed what it allows: the smallest size since the last block, which it has to be told.
+    /// The smallest size that the peer has allowed since the last block, which the next block must tell;
+    /// null: no change.
     least: ?u32 = null,
     /// The table size that the peer allows, in bytes.
     allowed: u32 = default_table_bytes,
 
-    /// Bytes of the table before the peer changes them (RFC 9113 section 6.5.2).
+    /// The size of the table until the peer changes it, in bytes (RFC 9113 section 6.5.2).
     const default_table_bytes = 4096;
 
-    /// Memory for a table, which is empty; between two blocks. It must outlive the encoder, or `takeBack`.
+    /// Lends memory for the table, which is empty then. Must be called between two blocks. The memory must
+    /// outlive the encoder or be taken back.
     pub fn lend(encoder: *Encoder, memory: *Memory) void {
         assert(encoder.memory == null);
         memory.* = .{};
@@ -92,20 +95,20 @@ pub const Encoder = struct {
         encoder.memory = memory;
     }
 
-    /// The memory, if any was lent; between two blocks.
+    /// Takes the memory back and returns it; null: none was lent. Must be called between two blocks.
     pub fn takeBack(encoder: *Encoder) ?*Memory {
         defer encoder.memory = null;
         return encoder.memory;
     }
 
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE.
+    /// Sets the peer's SETTINGS_HEADER_TABLE_SIZE.
     pub fn setTableSize(encoder: *Encoder, bytes: u32) void {
         encoder.allowed = bytes;
         if (bytes < encoder.least orelse encoder.told) encoder.least = bytes;
     }
 
-    /// Begins a block: says what the peer has to be told about its table. The result is the number of bytes,
-    /// at most resizes_bytes_max.
+    /// Begins a block: writes changes of the table's size. Returns the number of bytes, at most
+    /// resizes_bytes_max.
     pub fn begin(encoder: *Encoder, out: []u8) usize {
         const least = encoder.least orelse return 0;
         encoder.least = null;
@@ -121,7 +124,7 @@ pub const Encoder = struct {
         return len;
     }
 
-    /// Writes a status, the first field of a response; the result is the number of bytes.
+    /// Writes a status, the first field of a response; returns the number of bytes.
     pub fn putStatus(code: u16, out: []u8) usize {
         if (static_table.ofStatus(code)) |index| {
             out[0] = 0x80 | index;
@@ -137,8 +140,8 @@ pub const Encoder = struct {
         return status_bytes_max;
     }
 
-    /// Writes a field; the result is the number of bytes, at most name.len + value.len + field_overhead. `id`
-    /// is the name's, which is not empty and goes out in lower case.
+    /// Writes a field; returns the number of bytes, at most name.len + value.len + field_overhead. `id`: of
+    /// the name, which is not empty and is sent in lower case.
     pub fn put(encoder: *Encoder, id: header.Id, name: []const u8, value: []const u8, out: []u8) usize {
         assert(name.len > 0);
         const index = static_table.ofName(id, name);
@@ -153,7 +156,7 @@ pub const Encoder = struct {
             return integer.write(out, 0x80, 7, static_table.last + 1 + number);
         }
         if (index == 0) if (memory.findName(text)) |number| {
-            // The field has another value each time, and would push fields out that do repeat.
+            // The field has a new value each time, and would evict fields that repeat.
             return putLiteral(0x00, 4, static_table.last + 1 + number, name, value, out);
         };
         const len = putLiteral(0x40, 6, index, name, value, out);
@@ -161,29 +164,29 @@ pub const Encoder = struct {
         return len;
     }
 
-    /// Names that are longer than this do not get into the table.
+    /// Longer names are not put into the table.
     const name_bytes_max = 64;
 
-    /// Asserts what always holds between calls.
+    /// Asserts the invariants of the encoder.
     pub fn invariants(encoder: *const Encoder) void {
         if (encoder.memory) |memory| memory.table.invariants();
         if (encoder.least) |least| assert(least <= encoder.told);
     }
 };
 
-/// Writes a field without any table but the static one; the result is the number of bytes. Such fields may
-/// stand in any block.
+/// Writes a field that uses no table except the static one; returns the number of bytes. Such fields are
+/// valid in any block.
 pub fn stateless(id: header.Id, name: []const u8, value: []const u8, out: []u8) usize {
     return putLiteral(0x00, 4, static_table.ofName(id, name), name, value, out);
 }
 
-/// Whether a later response may well have the same field. `index` is that of the name; names without one are
-/// the application's own.
+/// Whether a later response is likely to have the same field. `index`: of the name; names without an index
+/// are the application's own.
 fn mayRepeat(index: u8, value: []const u8) bool {
     return value.len <= kept_value_bytes_max and !seldom_repeats[index];
 }
 
-/// Fields whose values belong to one resource, or to one client.
+/// Fields whose values are specific to a resource or a client.
 const seldom_repeats: [static_table.last + 1]bool = made: {
     @setEvalBranchQuota(10_000);
     var made: [static_table.last + 1]bool = @splat(false);
@@ -200,7 +203,7 @@ const seldom_repeats: [static_table.last + 1]bool = made: {
     break :made made;
 };
 
-/// A literal field behind a pattern; `index` is that of its name, 0: none.
+/// Writes a literal field with a pattern. `index`: of its name; 0: none.
 fn putLiteral(
     pattern: u8,
     comptime bits: u4,
@@ -214,14 +217,14 @@ fn putLiteral(
     return len + putValue(value, out[len..]);
 }
 
-/// Writes a name without Huffman coding: names are short, and the table has most of them.
+/// Writes a name without Huffman coding: names are short, and most are in a table.
 fn putName(name: []const u8, out: []u8) usize {
     const len = integer.write(out, 0x00, 7, name.len);
     for (out[len..][0..name.len], name) |*to, from| to.* = std.ascii.toLower(from);
     return len + name.len;
 }
 
-/// Values are compressed if that saves something; for a few bytes it is not worth a look.
+/// Writes a value, compressed if that is shorter; short values are not tried.
 fn putValue(value: []const u8, out: []u8) usize {
     if (value.len > plain_bytes_max) {
         const size = huffman.encodedSize(value);
@@ -318,7 +321,7 @@ test "a table whose memory was taken back begins anew, in front of what the peer
                 "server=peregrine;x-a=1;vary=accept;");
         }
         try testing.expectEqual(&pair.memory, pair.encoder.takeBack());
-        // Without memory no field repeats, and sizes are told all the same.
+        // Without memory no field is indexed, but table sizes are told.
         pair.encoder.setTableSize(if (round == 2) 640 else 4096);
         pair.len = pair.encoder.begin(&pair.block);
         try testing.expectEqual(round == 2, pair.len > 0);
@@ -352,7 +355,7 @@ test "the peer's table shrinks, goes and comes back" {
             try writer.print("{s}={s};", .{ name, value });
         }
         try pair.expect(writer.buffered());
-        // A decoder refuses a block that goes beyond what it has allowed.
+        // A decoder refuses a block that exceeds the allowed size.
         try testing.expect(pair.decoder.table.size_max <= @max(pair.encoder.allowed, pair.encoder.told));
     }
 }

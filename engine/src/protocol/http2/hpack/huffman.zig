@@ -1,20 +1,21 @@
-//! The Huffman code of HPACK (RFC 7541 section 5.2 and appendix B), both ways.
-//! Does not know: whose string it is.
+//! The Huffman code of HPACK (RFC 7541 section 5.2 and appendix B), in both directions. Does not know: the
+//! purpose of strings.
 //!
-//! The code is canonical: shorter codes come first, and among codes of one length smaller bytes. So the
-//! lengths say all, and the tables are made from them by the compiler.
+//! The code is canonical: shorter codes come first, and among codes of equal length smaller bytes. So the
+//! code follows from the lengths, and the compiler makes the tables from them.
 const std = @import("std");
 const assert = std.debug.assert;
 
-/// Why a string is not decoded.
+/// Reasons why a string cannot be decoded.
 pub const Error = error{
-    /// A code that stands for no byte, or a padding that is not what is left of a byte, all ones.
+    /// A code without a byte, or padding that is longer than a byte's rest or not all ones.
     Malformed,
-    /// More bytes than there is room for.
+    /// The string has more bytes than there is room for.
     TooLong,
 };
 
-/// Bits of the code of each byte, and of the end of a string (EOS, 256), which never occurs whole.
+/// The length of each byte's code in bits, and of the end of a string (EOS, 256), which never occurs as a
+/// whole.
 const lengths = [257]u8{
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
     28, 28, 28, 28, 28, 28, 28, 28, 6,  10, 10, 12, 13, 6,  8,  11, 10, 10, 8,  11, 8,  6,  6,  6,
@@ -32,17 +33,17 @@ const lengths = [257]u8{
 const eos = 256;
 const length_max = 30;
 
-/// Codes up to this length are found by one look at a table. All but one byte that is frequent in fields has
-/// one.
+/// Codes up to this length are found by one look-up in a table. All bytes that are frequent in fields have
+/// such codes, except one.
 const short_max = 8;
 
 const Tables = struct {
     codes: [257]u32,
     /// All symbols, in the order of their codes.
     sorted: [257]u16,
-    /// For each length: the end of its codes, moved to the left of 32 bits.
+    /// For each length: the end of its codes, shifted to the left of 32 bits.
     ends: [length_max + 1]u64,
-    /// For each length: the place that code zero would have in `sorted`.
+    /// For each length: the index that code zero would have in `sorted`.
     bases: [length_max + 1]i64,
 };
 
@@ -67,7 +68,7 @@ const tables: Tables = made: {
     break :made made;
 };
 
-/// A byte whose code begins a window of bits. `len` 0: the code is longer.
+/// The byte whose code begins a window of bits. `len` 0: the code is longer than the window.
 const Short = struct { symbol: u8 = 0, len: u8 = 0 };
 
 const shorts: [1 << short_max]Short = made: {
@@ -81,12 +82,12 @@ const shorts: [1 << short_max]Short = made: {
     break :made made;
 };
 
-/// Bits that were read and not decoded, the next one on the left; zeros behind them.
+/// Bits that were read and not decoded, the next one on the left, followed by zeros.
 const Window = struct {
     bits: u64 = 0,
     count: u32 = 0,
 
-    /// The byte whose code comes next, or null: fewer bits are left than that has.
+    /// Returns the next byte; null: its code is longer than the remaining bits.
     inline fn next(window: *Window) Error!?u8 {
         const short = shorts[@intCast(window.bits >> (64 - short_max))];
         if (short.len != 0) {
@@ -114,7 +115,7 @@ const Window = struct {
         window.count -= count;
     }
 
-    /// The bits behind the last byte are padding: fewer than eight, all ones.
+    /// Whether the bits after the last byte are padding: fewer than eight, all ones.
     fn isPadding(window: *const Window) bool {
         if (window.count >= 8) return false;
         const ones = (@as(u64, 1) << @intCast(window.count)) - 1;
@@ -122,17 +123,17 @@ const Window = struct {
     }
 };
 
-/// Decodes a whole string into `out`; the result is its filled part.
+/// Decodes a whole string into `out`, and returns the filled part.
 pub fn decode(in: []const u8, out: []u8) Error![]u8 {
     var window: Window = .{};
     var at: usize = 0;
     var len: usize = 0;
-    // Eight bytes fill the window to at least 56 bits, which hold seven short codes.
+    // Eight bytes fill the window to at least 56 bits, which contain seven short codes.
     while (in.len - at >= 8 and out.len - len >= 7) {
         window.bits |= std.mem.readInt(u64, in[at..][0..8], .big) >> @intCast(window.count);
         at += (63 - window.count) >> 3;
         window.count |= 56;
-        // Bits behind the counted ones are read again with the next eight bytes.
+        // Bits after the counted ones are read again with the next eight bytes.
         window.bits &= ~(@as(u64, std.math.maxInt(u64)) >> @intCast(window.count));
         var shorts_in_a_row: u32 = 0;
         while (shorts_in_a_row < 7) : (shorts_in_a_row += 1) {
@@ -167,14 +168,14 @@ pub fn bitsOf(byte: u8) u8 {
     return lengths[byte];
 }
 
-/// The length of `text` when it is encoded, in bytes.
+/// Returns the length of the encoded `text`, in bytes.
 pub fn encodedSize(text: []const u8) usize {
     var bits: usize = 0;
     for (text) |byte| bits += lengths[byte];
     return (bits + 7) / 8;
 }
 
-/// Encodes `text`; the result is the number of bytes. `out` holds at least encodedSize(text).
+/// Encodes `text`; returns the number of bytes. `out` has at least encodedSize(text) bytes.
 pub fn encode(text: []const u8, out: []u8) usize {
     var bits: u64 = 0;
     var count: u32 = 0;
@@ -198,7 +199,7 @@ pub fn encode(text: []const u8, out: []u8) usize {
 
 const testing = std.testing;
 
-/// Decodes bit by bit, for a test that compares `decode` with it.
+/// Decodes bit by bit, for tests of `decode`.
 fn decodePlain(in: []const u8, out: []u8) Error![]u8 {
     var code: u32 = 0;
     var length: u32 = 0;
@@ -249,10 +250,10 @@ test "paddings and codes that are none" {
     var out: [64]u8 = undefined;
     for ([_][]const u8{
         "\x00", // '0' and three zeros
-        "\x64\x02\xff", // a byte of padding
-        "\xff", // nothing but padding
+        "\x64\x02\xff", // a whole byte of padding
+        "\xff", // only padding
         "\xff\xff\xff\xff", // the end of a string
-        "\xff\xff\xff\xfc", // the end of a string, and no further bits
+        "\xff\xff\xff\xfc", // the end of a string, and no more bits
         "\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xfe",
         "\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff\xff",
     }) |bad| {

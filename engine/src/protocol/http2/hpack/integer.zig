@@ -1,15 +1,15 @@
-//! Numbers of HPACK: what fits stands in the last bits of a byte, what does not follows in groups of seven
-//! bits (RFC 7541 section 5.1). Does not know: what is counted.
+//! Numbers of HPACK: a small number is in the last bits of a byte, a larger one continues in groups of seven
+//! bits (RFC 7541 section 5.1). Does not know: the meaning of numbers.
 const std = @import("std");
 
-/// The largest number that is read: no length, index or size that we accept is larger.
+/// The largest number that is read: all lengths, indexes and sizes that are accepted are smaller.
 pub const max = std.math.maxInt(u28);
 
-/// Longest number, in bytes.
+/// The maximum length of a number, in bytes.
 pub const bytes_max = 6;
 
-/// Reads a number whose first byte lies at `at.*` and keeps it in its last `bits` bits; `at.*` is behind it
-/// then. Null: it is not complete, larger than `max`, or longer than `bytes_max`.
+/// Reads a number that begins in the last `bits` bits of the byte at `at.*`, and moves `at.*` behind it.
+/// Null: it is incomplete, larger than `max`, or longer than `bytes_max`.
 pub inline fn read(bytes: []const u8, at: *usize, comptime bits: u4) ?u32 {
     const mask = (1 << bits) - 1;
     if (at.* >= bytes.len) return null;
@@ -31,7 +31,7 @@ fn readRest(bytes: []const u8, at: *usize, first: u32) ?u32 {
     return null;
 }
 
-/// Writes a number behind the first bits of a byte, which are `pattern`; the result is the number of bytes.
+/// Writes a number after the first bits of a byte, which are `pattern`; returns the number of bytes.
 pub inline fn write(out: []u8, pattern: u8, comptime bits: u4, value: usize) usize {
     const mask = (1 << bits) - 1;
     if (value < mask) {

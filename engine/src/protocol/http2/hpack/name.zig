@@ -1,6 +1,5 @@
-//! Classifies a field by its name and value. A table keeps the class with the entry, so that it is found
-//! once.
-//! RFC 9113 sections 8.2.1 and 8.3. Does not know: which fields a message may have.
+//! Classifies a field by its name and value. A table stores the class in its entry, so that it is computed
+//! only once. RFC 9113 sections 8.2.1 and 8.3. Does not know: which fields a message may have.
 const std = @import("std");
 const assert = std.debug.assert;
 const header = @import("../../http/header.zig");
@@ -27,21 +26,21 @@ pub const Pseudo = enum(u4) {
 
 /// Facts about a field's name and value.
 pub const Meta = packed struct(u16) {
-    /// The number of the name in `header.Id`.
+    /// The name's number in `header.Id`.
     number: u8 = 0,
     pseudo: Pseudo = .none,
-    /// A token in lower case, or a pseudo-header's name.
+    /// The name is a token in lower case, or a pseudo-header's name.
     good_name: bool = true,
-    /// No controls but HTAB, and no space around it.
+    /// The value has no controls except HTAB, and no surrounding white space.
     good_value: bool = true,
     unused: u2 = 0,
 
-    /// Classifies a field that was not looked at yet.
+    /// Classifies a field.
     pub fn of(name: []const u8, value: []const u8) Meta {
         return named(name).with(value);
     }
 
-    /// The facts about a name whose value is yet to come.
+    /// Returns the facts about a name, before its value is known.
     pub fn named(name: []const u8) Meta {
         const pseudo: Pseudo = .of(name);
         if (pseudo != .none) return .{ .pseudo = pseudo };
@@ -52,14 +51,14 @@ pub const Meta = packed struct(u16) {
         };
     }
 
-    /// The facts about this name with another value.
+    /// Returns the facts about this name with a value.
     pub fn with(meta: Meta, value: []const u8) Meta {
         var other = meta;
         other.good_value = isGood(value);
         return other;
     }
 
-    /// The field's number; `.other` if it has none.
+    /// The id of the name; `.other`: it has none.
     pub fn id(meta: Meta) header.Id {
         return @fromBackingInt(@as(u16, meta.number));
     }

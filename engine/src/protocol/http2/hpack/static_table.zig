@@ -1,5 +1,5 @@
-//! The fields that both ends know from the beginning (RFC 7541 appendix A).
-//! Does not know: what either end adds (table.zig).
+//! The fields that both ends know from the beginning (RFC 7541 appendix A). Does not know: fields that an end
+//! adds (table.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const header = @import("../../http/header.zig");
@@ -9,15 +9,15 @@ const Meta = @import("name.zig").Meta;
 /// A field of the table.
 pub const Entry = struct { name: []const u8, value: []const u8, meta: Meta };
 
-/// The highest index; dynamic tables begin behind it.
+/// The highest index; those of dynamic tables follow.
 pub const last: u32 = plain.len;
 
-/// The entry of an index, 1..last.
+/// Returns the entry of an index, 1..last.
 pub inline fn at(index: u32) *const Entry {
     return &entries[index - 1];
 }
 
-/// The index of `:status` with this code; null: it has none.
+/// Returns the index of `:status` with this code; null: there is none.
 pub fn ofStatus(code: u16) ?u8 {
     return switch (code) {
         200 => 8,
@@ -31,10 +31,10 @@ pub fn ofStatus(code: u16) ?u8 {
     };
 }
 
-/// The index of `:status` with some code.
+/// The index of `:status` with any code.
 pub const status = 8;
 
-/// An index that has this name, in whatever case it is spelled; 0: none. `id` is the name's.
+/// Returns an index with this name in any case; 0: there is none. `id`: of the name.
 pub fn ofName(id: header.Id, name: []const u8) u8 {
     if (id != .other) return by_id[@backingInt(id)];
     return switch (name.len) {

@@ -1,54 +1,53 @@
-//! A dynamic table of HPACK (RFC 7541 sections 2.3.2 and 4): in memory of its own, or in its owner's, as much
-//! as its entries take. Does not know: where fields come from, and the static table before it.
+//! A dynamic table of HPACK (RFC 7541 sections 2.3.2 and 4), in its own memory or in its owner's, as much as
+//! its entries need. Does not know: the source of fields, and the static table.
 //!
-//! Text lies in a ring in units of eight bytes, each entry behind a header of one unit. An entry counts 32
-//! bytes more than its text, so header and padding fit into what is counted, and a ring of the table's size
-//! is never too small.
+//! Text is in a ring of units of eight bytes, each entry after a header of one unit. An entry counts 32 bytes
+//! more than its text, which include header and padding, so a ring of the table's size is never too small.
 const std = @import("std");
 const assert = std.debug.assert;
 const Meta = @import("name.zig").Meta;
 
-/// Bytes that an entry counts besides its text (RFC 7541 section 4.1).
+/// The number of bytes that an entry counts besides its text (RFC 7541 section 4.1).
 pub const entry_overhead = 32;
 
-/// The owner of the ring: the table, with a ring of its full size, or a caller, who gives a larger ring when
-/// this one has become too small (`lacks`, `rehouse`).
+/// The owner of the ring: the table, with a ring of full size, or a caller, which provides a larger ring when
+/// this one is too small (`lacks`, `rehouse`).
 pub const Ring = enum { own, lent };
 
-/// A dynamic table that never counts more than `bytes_max`, a power of two.
+/// A dynamic table that counts at most `bytes_max`, a power of two.
 pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
     return struct {
         const T = @This();
 
         units: if (ring == .own) [unit_count]u64 else []u64 = if (ring == .own) undefined else &.{},
-        /// The place of each entry in `units`: a ring as well. In lent memory it lies before the units.
+        /// The position of each entry in `units`, also a ring. In lent memory it lies before the units.
         places: if (ring == .own) [entries_max]u16 else *[entries_max]u16 = undefined,
-        /// Entries that were ever added: the number of the next one.
+        /// The number of entries that were added so far, which is the number of the next one.
         added: u32 = 0,
         count: u16 = 0,
-        /// The place of the next entry, if the ring has room for it.
+        /// The position of the next entry, if the ring has room for it.
         next: u16 = 0,
-        /// Units of the ring that entries take.
+        /// The number of units of the ring that entries occupy.
         used: u16 = 0,
-        /// The table's size, and the most that it may have, in bytes as RFC 7541 counts them.
+        /// The table's size, and its maximum, in bytes as defined in RFC 7541.
         size: u32 = 0,
         size_max: u32 = bytes_max,
 
         pub const unit_count = bytes_max / 8;
         pub const entries_max = bytes_max / entry_overhead;
-        /// Units of lent memory that are no part of the ring.
+        /// The number of units of lent memory that do not belong to the ring.
         pub const overhead_units = @divExact(@sizeOf([entries_max]u16), 8);
 
         comptime {
             assert(std.math.isPowerOfTwo(bytes_max) and unit_count <= std.math.maxInt(u16));
         }
 
-        /// An entry; `copy` has its text.
+        /// An entry; `copy` returns its text.
         pub const Entry = packed struct(u64) {
             name_len: u16,
             value_len: u16,
             meta: Meta,
-            /// A number that the table's owner keeps with the entry.
+            /// A number that the table's owner stores with the entry.
             mark: u16 = 0,
 
             fn units(entry: Entry) u16 {
@@ -60,19 +59,19 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             }
         };
 
-        /// The memory of an entry with `len` bytes of text, in units.
+        /// Returns the memory of an entry with `len` bytes of text, in units.
         fn unitsOf(len: usize) u16 {
             return @intCast(1 + (len + 7) / 8);
         }
 
-        /// A place of the ring, in bytes, from one that may lie behind its end.
+        /// Returns a position in the ring, in bytes, for one that may lie after its end.
         inline fn wrapped(table: *const T, at_byte: usize) usize {
             if (ring == .own) return at_byte % bytes_max;
             const ring_bytes = table.units.len * 8;
             return if (at_byte < ring_bytes) at_byte else at_byte - ring_bytes;
         }
 
-        /// The entry with this index: 0 is the newest. Null: there is none.
+        /// Returns the entry with this index; 0 is the newest. Null: there is none.
         pub inline fn at(table: *const T, index: u32) ?Entry {
             if (index >= table.count) return null;
             return @bitCast(table.units[table.placeOf(index)]);
@@ -82,7 +81,8 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             return table.places[(table.added -% 1 -% index) % entries_max];
         }
 
-        /// Copies the name, or name and value, of the entry with this index. `out` has room for it.
+        /// Copies the first `len` bytes of an entry's text: the name, or name and value. `out` must have
+        /// room.
         pub inline fn copy(table: *const T, index: u32, len: usize, out: []u8) void {
             const bytes = std.mem.sliceAsBytes(table.units[0..]);
             const start = (@as(usize, table.placeOf(index)) + 1) * 8;
@@ -90,7 +90,7 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             @memcpy(out[0..len], bytes[start..][0..len]);
         }
 
-        /// Text that ends behind the end of the ring.
+        /// Copies a text that continues at the start of the ring.
         fn copyAround(table: *const T, from: usize, len: usize, out: []u8) void {
             const bytes = std.mem.sliceAsBytes(table.units[0..]);
             const start = table.wrapped(from);
@@ -118,8 +118,8 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
                 std.mem.eql(u8, bytes[0 .. text.len - first], text[first..]);
         }
 
-        /// Evicts older fields to make room for a field with `len` bytes of text. A field that is larger than
-        /// the table leaves it empty (RFC 7541 section 4.4); false then.
+        /// Evicts old entries to make room for a field with `len` bytes of text. False: the field is larger
+        /// than the table, which is empty then (RFC 7541 section 4.4).
         pub fn admit(table: *T, len: usize) bool {
             const size = len + entry_overhead;
             if (size > table.size_max) {
@@ -130,17 +130,17 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             return true;
         }
 
-        /// Whether the ring has to be larger for a field with this many bytes of text, which was admitted.
+        /// Whether the ring must be larger for a field with `len` bytes of text, which was admitted.
         pub inline fn lacks(table: *const T, len: usize) bool {
             return ring == .lent and table.used + unitsOf(len) > table.units.len;
         }
 
-        /// The least memory for a table of these entries, in units: none if there are none.
+        /// The memory that these entries need, in units; 0 if there are none.
         pub fn memoryUnits(table: *const T) usize {
             return if (table.used == 0) 0 else overhead_units + @as(usize, table.used);
         }
 
-        /// Moves the entries into other memory, which has room for all of them.
+        /// Moves the entries to other memory, which must have room for all of them.
         pub fn rehouse(table: *T, memory: []u64) void {
             if (memory.len == 0) {
                 assert(table.used == 0);
@@ -165,8 +165,8 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             table.units = units;
         }
 
-        /// Adds a field that was admitted, and that the ring has room for. The text is not in the table
-        /// already.
+        /// Adds a field that was admitted and for which the ring has room. The text must not lie in the
+        /// table.
         pub fn add(table: *T, name: []const u8, value: []const u8, meta: Meta, mark: u16) void {
             assert(!table.lacks(name.len + value.len));
             const entry: Entry = .{
@@ -195,7 +195,7 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             if (first < text.len) @memcpy(bytes[0 .. text.len - first], text[first..]);
         }
 
-        /// Lets the oldest entries go until no more than `size` is left.
+        /// Evicts the oldest entries until the size is at most `size`.
         fn shrink(table: *T, size: u32) void {
             while (table.size > size) {
                 const entry = table.at(table.count - 1).?;
@@ -205,19 +205,19 @@ pub fn Table(comptime bytes_max: u32, comptime ring: Ring) type {
             }
         }
 
-        /// Lets all entries go.
+        /// Evicts all entries.
         pub fn empty(table: *T) void {
             table.shrink(0);
         }
 
-        /// Changes how much there may be; at most `bytes_max`.
+        /// Changes the maximum size, which is at most `bytes_max`.
         pub fn resize(table: *T, size_max: u32) void {
             assert(size_max <= bytes_max);
             table.size_max = size_max;
             table.shrink(size_max);
         }
 
-        /// Asserts what always holds between calls.
+        /// Asserts the invariants of the table.
         pub fn invariants(table: *const T) void {
             assert(table.size <= table.size_max and table.size_max <= bytes_max);
             assert(table.count <= entries_max and (table.size == 0) == (table.count == 0));
