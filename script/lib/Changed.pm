@@ -1,5 +1,5 @@
-# Which tests a change can break: for script/test --changed. Files are those that differ from a commit, or are
-# new. The tests that say most of a changed file come first, as many as end within the time.
+# Chooses the tests that a change can break, for script/test --changed. Changed are files that are new or
+# differ from a commit. The tests nearest to a changed file come first, as many as end within the time.
 package Changed;
 use v5.36;
 use File::Basename qw(basename);
@@ -8,7 +8,7 @@ use Tap;
 
 my $SECONDS = 100;    # for the Perl tests together
 
-# For each folder of sources the beginnings of the names of its tests.
+# For each folder of sources, the beginnings of its tests' names.
 my @AREAS = (
     [ qr{^xs/pagi/(?:sse|event_stream)},             '70 71 51 10 20 22 47' ],
     [ qr{^xs/pagi/websocket},                        '60 47 72 10' ],
@@ -48,15 +48,15 @@ my @AREAS = (
     [ qr{^(?:examples?|docs)/|\.md$}, '11 12 14 15 16 41 76' ],
 );
 
-# Files that differ from the commit, and new ones.
+# Names of files that are new or differ from a commit.
 sub files ($base) {
     my %seen;
     return grep { !$seen{$_}++ && -e } map { chomp; $_ } lines('git', 'diff', '--name-only', $base),
         lines('git', 'ls-files', '--others', '--exclude-standard');
 }
 
-# The tests, the nearest first, that take as long as there is time for; and the others, which a change can
-# break as well.
+# Returns two lists: the tests, the nearest first, that end within the time; and the other tests that a change
+# can break.
 sub tests (@changed) {
     my %near;
     for my $test (Tap::files('t')) {
@@ -67,19 +67,20 @@ sub tests (@changed) {
     my $left    = $SECONDS * Tap::at_once();
     my (@now, @later);
     for my $test (sort { $near{$b} <=> $near{$a} || $a cmp $b } keys %near) {
-        # A test that ran never is no reason to run none.
+        # A test without a recorded time is taken to last 10 seconds, so that it can be chosen.
         $left -= $seconds{$test} // 10;
         push @{ $left >= 0 || !@now ? \@now : \@later }, $test;
     }
     return (\@now, \@later);
 }
 
-# The names in the table.
+# All beginnings of test names in the table.
 sub names () {
     return map { split ' ', $_->[1] } @AREAS;
 }
 
-# How much a test has to do with a file: 0 for nothing, 4 for the file itself.
+# The nearness of a test to a file: 4 for the file itself, 3 for a test that names it, 2 for a test of its
+# area, 0 for others.
 sub nearness ($test, $file) {
     return 4 if $test eq $file;
     state %known;
@@ -88,7 +89,7 @@ sub nearness ($test, $file) {
     return (grep { index($test, "t/$_") == 0 } @{ $of->{area} }) ? 2 : 0;
 }
 
-# The beginnings of the names of the tests of a file's folder.
+# The beginnings of the names of the tests for a file's folder.
 sub area ($file) {
     for my $area (@AREAS) {
         my ($pattern, $names) = @$area;
@@ -97,14 +98,14 @@ sub area ($file) {
     return;
 }
 
-# Whether a test names a module, a module of tests, an example or a document.
+# Tells whether a test names a module, an example or a document.
 sub mentions ($test, $file) {
     my $name = $file =~ m{^(?:t/)?lib/(.+)\.pm\z} ? $1 =~ s{/}{::}gr : basename($file);
     return 0 if $name eq 'PAGI::Server' || length $name < 5;    # all tests name it
     return text($test) =~ /(?<![\w:])\Q$name\E(?![\w:])/;
 }
 
-# ErrorPage.pm and error_page.c: "error-page", as a test is named.
+# ErrorPage.pm and error_page.c give "error-page", as a test is named.
 sub hyphened ($file) {
     my ($name) = basename($file) =~ /\A(\w+)/;
     return lc($name =~ s/(?<=[a-z])(?=[A-Z])|_/-/gr);

@@ -1,6 +1,6 @@
 # The results of script/conformance: a record for each outside judge and each specification's tests in
-# docs/conformance, and the manual page that is made of the records, lib/PAGI/Server/Compliance.pod. Does not
-# know how a judge is installed or run.
+# docs/conformance, and the manual page that is made of the records, lib/PAGI/Server/Compliance.pod.
+# script/conformance installs and runs the judges.
 package Compliance;
 use v5.36;
 use JSON::PP   ();
@@ -14,8 +14,8 @@ our $README = 'README.md';
 my $FIGURES        = qr/^(?:(?:crash|reloads|cost|sync|beside):|  \S.*| {10}\S.*|all met|\d+ missed)/;
 my $AUTOBAHN_LINES = qr/^(?: *\d+\.\* .*|[\d.]+: .*|\d+ cases.*? against the rules)/;
 
-# In the order of the page. `what`: in POD; `lines`: what of the judge's output is the result; `by`: whose
-# judgement it is, from the output or a command's.
+# The judges in the order of the page. `what`: a description in POD; `lines`: the lines of the judge's output
+# that are the result; `by`: a sub that returns the judge's name and version.
 my @JUDGES = (
     pagi => {
         title => 'PAGI',
@@ -171,7 +171,7 @@ my @JUDGES = (
 );
 my %JUDGES = @JUDGES;
 
-# Rows of script/matrix: the whole of t/ in other systems, and with other Perls; the engine's tests for other
+# Rows of script/matrix: all of t/ in other systems and with other Perls, and the engine's tests for other
 # targets.
 my $PERL_TESTS = 'All Perl tests of the distribution, built and run in a system of its own. The files that'
     . ' failed there were run once more, by themselves.';
@@ -207,7 +207,7 @@ for (
     $JUDGES{$judge} = $about;
 }
 
-# Parts of script/test-packages.
+# Parts of script/test-packages, which become judges of the page.
 for (
     [
         cpan => 'The tarball',
@@ -249,15 +249,15 @@ for (
     $JUDGES{$judge} = $about;
 }
 
-# The revision of this tree.
+# The short hash of this tree's commit, with a remark if files have changed since.
 sub revision () {
     chomp(my $revision = qx(git rev-parse --short=10 HEAD));
     my $changed = qx(git status --porcelain --untracked-files=no -- . ':!docs' ':!$PAGE') ne '';
     return $revision . ($changed ? ', with changes' : '');
 }
 
-# Keeps what a judge said of the whole of his questions, and the status with which he ended. The tree of a run
-# that takes long may have changed since the run began: then `revision` is that of its beginning.
+# Keeps a judge's results and exit status. `revision` is given for a long run: the tree at its beginning,
+# because the tree may have changed since.
 sub record ($judge, $status, $log, $revision = revision()) {
     my $about = $JUDGES{$judge} or die "there is no judge '$judge'\n";
     open my $in, '<', $log or die "$log: $!\n";
@@ -281,7 +281,7 @@ sub record ($judge, $status, $log, $revision = revision()) {
     return;
 }
 
-# The manual page, made of the records.
+# The text of the manual page, made of the records.
 sub page () {
     my $text = <<'POD';
 =encoding UTF-8
@@ -336,7 +336,7 @@ sub write_page () {
     return;
 }
 
-# README.md with the present table of the systems that script/matrix has run in.
+# The text of README.md, with a new table of the systems that script/matrix has run in.
 sub readme () {
     open my $in, '<', $README or die "$README: $!\n";
     local $/;
@@ -347,7 +347,7 @@ sub readme () {
     return $text;
 }
 
-# A row's line of that table; none if the row was never run.
+# A line of README.md's table of systems; an empty list if this row of script/matrix was never run.
 sub _row ($judge) {
     my $record   = _recorded($judge) // return;
     my @lines    = @{ $record->{result} };

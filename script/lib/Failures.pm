@@ -1,12 +1,11 @@
-# Reasons why tests have failed, kept until the end of a run: a log of which only the end is at hand still
-# names them.
+# Reasons why tests have failed, kept until the end of a run: even the end of a log names all of them.
 package Failures;
 use v5.36;
 
-my $LINES_MAX = 40;    # of one failure
+my $LINES_MAX = 40;    # of one failure's text
 my @failures;
 
-# Keeps the title and the last lines of the text.
+# Keeps a title and the last lines of a text.
 sub add ($title, $text) {
     my @lines = split /\n/, $text;
     my $cut   = @lines - $LINES_MAX;
@@ -15,7 +14,7 @@ sub add ($title, $text) {
     return;
 }
 
-# Of another process, as `all` gave them there.
+# Adds the failures of another process, as `all` returned them there.
 sub add_all (@others) {
     push @failures, @others;
     return;

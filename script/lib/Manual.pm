@@ -1,6 +1,7 @@
 # The manual's lists of options, made from PAGI::Server::Options::Table: in the POD of PAGI::Server (keys of
-# the constructor) and of bin/pagi-server (flags), and in SECURITY.md (limits that are on by default). Each
-# list lies between two comments of its file. Combinations that do not exist are those of Pairs::Table.
+# the constructor) and of bin/pagi-server (flags), and in SECURITY.md (limits that are on by default).
+# PAGI::Server::Deployment has a list of combinations that do not exist, made from Pairs::Table. Each list
+# lies between two comments of its file.
 package Manual;
 use v5.36;
 use PAGI::Server::CommandLine;
@@ -22,7 +23,7 @@ my $END = qr/^(?:=for comment|<!--) End of the list\./m;
 
 sub files () { sort keys %LISTS }
 
-# The text of a file as it should be.
+# The text of a file with its list made anew.
 sub renewed ($file) {
     open my $in, '<', $file or die "$file: $!\n";
     my $text      = do { local $/; <$in> };
@@ -72,7 +73,7 @@ sub _flags () {
     return $text;
 }
 
-# Limits and times that hold without a word, as a table; those that do not, by name.
+# A table of the limits and times that hold by default, and the names of those that do not.
 sub _limits () {
     my (@on, @off);
     for my $section (PAGI::Server::Options::sections()) {
@@ -90,7 +91,7 @@ sub _limits () {
     return join '', "| Option | Default | What it limits |\n|---|---|---|\n", @on, "\n$off";
 }
 
-# The first sentence about an option, in Markdown.
+# The first sentence of an option's description, in Markdown.
 sub _first ($option) {
     my ($sentence) = PAGI::Server::Options::about($option) =~ /\A(.*?[.:])(?: |\z)/s;
     $sentence        =~ s/L<(?:[^>|]*\|)?([^>]*)>/$1/g;
@@ -141,7 +142,7 @@ sub _flag_of ($option) {
     return 'B<' . PAGI::Server::CommandLine::typed($option) . '>';
 }
 
-# A paragraph in lines of a hundred bytes.
+# Wraps a paragraph into lines of 99 bytes at most.
 sub _filled ($text) {
     my ($line, $filled) = ('', '');
     for my $word (split ' ', $text) {

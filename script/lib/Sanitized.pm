@@ -1,7 +1,7 @@
 # The bridge (xs/) compiled with AddressSanitizer and UndefinedBehaviorSanitizer, linked to the engine as it
-# ships: with Zig's safety checks. The engine's memory comes from malloc, which AddressSanitizer replaces; so
-# what the bridge reads after the engine has freed it is found, as is what is freed twice. Zig itself cannot
-# be instrumented: script/test-sanitized --valgrind is for that.
+# is released, with Zig's safety checks. The engine's memory comes from malloc, which AddressSanitizer
+# replaces: so memory that the bridge reads after the engine has freed it is found, and memory that is freed
+# twice. Zig's code cannot be instrumented: script/test-sanitized --valgrind checks it.
 package Sanitized;
 use v5.36;
 use Config;
@@ -19,12 +19,12 @@ my @FLAGS   = (
     "-fno-sanitize-recover=undefined"
 );
 
-# Tests wait longer, as all runs slower.
+# The factor by which tests wait longer, because instrumented code is slower.
 my $PATIENCE    = 4;
 my $SECONDS_MAX = 1200;    # seconds for one test file
 
-# Compiles what is older than its sources. Run script/build first. Returns the folder that goes into
-# @INC before blib/lib.
+# Compiles objects that are older than their sources. script/build must have run before. Returns the folder
+# that goes into @INC before blib/lib.
 sub build () {
     my @sources = sort glob 'xs/Peregrine.c xs/*/*.c';
     my $newest =
@@ -51,7 +51,7 @@ sub build () {
     return realpath("$HERE/arch");
 }
 
-# The version and the libraries that perl's own build of the module has.
+# The version and the libraries of the module as script/build builds it, from the Makefile.
 sub version ()   { return from_makefile('XS_VERSION') }
 sub libraries () { return split ' ', from_makefile('LDLOADLIBS') }
 
@@ -66,7 +66,7 @@ sub run (@command) {
     return;
 }
 
-# The environment of a perl that loads the sanitized library. Findings are written to files, because often
+# The environment of a perl that loads the sanitized library. Reports are written to files, because often
 # nothing reads a server's output.
 sub environment () {
     my $runtime = realpath(`$Config{cc} -print-file-name=libasan.so` =~ s/\n\z//r)
@@ -83,7 +83,8 @@ sub environment () {
     );
 }
 
-# A folder with a program of that name that starts the real one without the runtime, with which curl hangs.
+# Makes a program of this name that starts the real one without AddressSanitizer's runtime, with which curl
+# hangs.
 sub without_runtime ($program) {
     my ($real) = grep { -x } map { "$_/$program" } split /:/, $ENV{PATH};
     make_path("$HERE/bin");
@@ -94,7 +95,7 @@ sub without_runtime ($program) {
     return realpath("$HERE/bin");
 }
 
-# Runs tests with it and counts them. Findings are failures, also of those that nobody noticed.
+# Runs tests with the sanitized library and counts them. A report is a failure, even if no test failed.
 sub run_tests (@tests) {
     my $folder      = build();
     my %environment = environment();
@@ -108,7 +109,6 @@ sub run_tests (@tests) {
     return %count;
 }
 
-# Forgets earlier findings.
 sub forget () { remove_tree($REPORTS, { keep_root => 1 }); return }
 
 # The texts of all reports.
@@ -120,7 +120,7 @@ sub findings () {
     } sort glob "$REPORTS/*";
 }
 
-# The tests that are nearest to the bridge.
+# The Perl tests that are nearest to the bridge.
 sub nearest () {
     return
         sort map { glob "t/$_*.t" }

@@ -9,25 +9,26 @@ use List::Util qw(max);
 use TAP::Harness;
 
 my $FILE_MAX = 300;                        # seconds for one file
-my $TIMES    = '.peregrine/test-times';    # how long each file took when it ran last, and what it computed
+my $TIMES    = '.peregrine/test-times';    # for each file, the seconds and the CPU seconds of its last run
 my $CORES    = () = glob '/sys/devices/system/cpu/cpu[0-9]*';
 
-# Tests wait for their servers for two thirds of their time, and compilers run beside them.
+# Tests wait for their servers two thirds of the time, and compilers run beside them.
 my $AT_ONCE = 4 * max($CORES, 1);
 
-# Runs a command, and writes what it and its children have computed. The harness adds up what ends meanwhile,
-# which is that of other files, too.
+# Runs a command, and writes the CPU time of the command and its children. The harness would count all
+# processes that end meanwhile, also those of other files.
 my $RUN = 'exec 2>"$0"; worked=$1; shift; "$@"; status=$?; times >"$worked"; exit $status';
 
-my $SIGNAL_MAX = 64;    # a shell's status for a program that a signal has ended is 128 more
+# a shell's status for a program that was ended by a signal is the signal's number plus 128
+my $SIGNAL_MAX = 64;
 
-# Files that are named for their work when all have ended: so many of them, with at least these seconds.
+# Files that took the most CPU time are listed at the end: at most this many, each with at least these
+# seconds.
 my ($BUSIEST, $BUSY) = (10, 5);
 
-# How many files run at the same time.
 sub at_once () { return $AT_ONCE }
 
-# For a process beside others that run tests: so many files at the same time.
+# Sets the number of files at the same time, for a process that runs tests beside others.
 sub take_places ($count) { $AT_ONCE = $count }
 
 # All tests in the named folders and files, sorted.
@@ -38,8 +39,8 @@ sub files (@places) {
     return sort @tests;
 }
 
-# The slowest first: the last file to end began early. A kilobyte of a test that has not run yet counts as a
-# second.
+# The tests with the slowest first: the last one to end should begin early. A test without a recorded time
+# counts a second for each kilobyte.
 sub slowest_first (@tests) {
     my %seconds = recorded();
     $seconds{$_} //= (-s $_ // 0) / 1024 for @tests;
@@ -67,21 +68,22 @@ sub record ($took, $worked) {
     return;
 }
 
-# How many have passed, failed and been skipped. A skipped test, or one that may fail, has not passed.
-# Shows the standard error of each file when all have ended, and keeps those that failed in Failures.
-# Options: under (a command in front of perl), before (folders for @INC, before blib), seconds (for one file).
+# Runs tests; returns the numbers of passed, failed and skipped ones. A test that is skipped or marked as TODO
+# has not passed. Shows the standard error of each file when all have ended, and keeps failed files in
+# Failures. Options: `under` (a command in front of perl), `before` (folders for @INC, before blib), `seconds`
+# (for one file).
 sub run ($options, @tests) {
     return () unless @tests;
-    # A server that changes its directory finds them, too.
+    # Absolute paths, because servers may change their directory.
     my @folders = map { File::Spec->rel2abs($_) } @{ $options->{before} // [] }, 'blib/lib', 'blib/arch';
     my $seconds = $options->{seconds} // $FILE_MAX;
     my @command = ('timeout', '-k', 5, $seconds, @{ $options->{under} // [] }, $^X, map { "-I$_" } @folders);
-    my (%said, %worked);    # by file, where its standard error goes, and what it has computed
+    my (%said, %worked);    # for each file, the files of its standard error and of its CPU time
     my $harness = TAP::Harness->new({
         jobs  => $AT_ONCE,
         timer => 1,
-        # Otherwise the harness selects for standard error, too. Its end, which is always readable here, has
-        # it wait for each test's next line in turn, and begin no test meanwhile.
+        # Without `merge` the harness selects for standard error, too. At its end, which is always readable
+        # here, the harness would wait for each test's next line in turn, and begin no test meanwhile.
         merge => 1,
         exec  => sub ($, $file) {
             ($said{$file}, $worked{$file}) = (File::Temp->new, File::Temp->new);
@@ -109,7 +111,7 @@ sub run ($options, @tests) {
         $count{skipped} += keys %unproven;
         $count{skipped} += 1 if defined $parser->skip_all;
         $count{passed}  += grep { !$unproven{$_} } $parser->passed;
-        # A file that died, timed out or broke its plan failed even when each single test passed.
+        # A file that died, timed out or broke its plan has failed, even if each single test passed.
         $count{failed} += $parser->failed || ($parser->has_problems ? 1 : 0);
     }
     my %computed = map { $_ => seconds_in(contents($worked{$_})) } keys %worked;
@@ -118,7 +120,7 @@ sub run ($options, @tests) {
     return %count;
 }
 
-# Seconds of the shell's children, from the second line of its `times`: "0m1.5s 0m0.3s".
+# CPU seconds of the shell's children, from the second line of its `times`: "0m1.5s 0m0.3s".
 sub seconds_in ($times) {
     my (undef, $line) = split /\n/, $times;
     my @children = ($line // '') =~ /(\d+)m([\d.]+)s/g or return 0;
@@ -138,7 +140,7 @@ sub contents ($file) {
     return <$in> // '';
 }
 
-# How the process of a file has ended, if not well.
+# The signal or the status that ended the process of a file; an empty list for status 0.
 sub exit_of ($parser) {
     my $status = $parser->wait or return ();
     my $code   = $status >> 8;

@@ -1,6 +1,5 @@
-# The distribution's version: lib/Peregrine.pm has it, and what else carries a copy is listed here.
-# Perl's is decimal (0.003000), so that it compares with what modules on CPAN ask for; Zig's is the same
-# with dots (0.3.0).
+# The distribution's version: lib/Peregrine.pm has it, and other files have copies. Perl's form is decimal
+# (0.003000), because CPAN compares such versions; Zig's form has dots (0.3.0).
 package Version;
 use strict;
 use warnings;
@@ -10,17 +9,17 @@ use version    ();
 
 my $HOME = 'lib/Peregrine.pm';
 
-# The place of the version in a module, in a build.zig.zon, and in Changes, where the newest heading has it.
+# The place of the version in a module, in a build.zig.zon, and in the newest heading of Changes.
 my $IN_MODULE  = qr/^our \$VERSION = '\K[0-9.]+(?=';$)/m;
 my $IN_PACKAGE = qr/^    \.version = "\K[0-9.]+(?=",$)/m;
 my $IN_CHANGES = qr/\A[^\n]+\n\n\K[0-9.]+(?=  )/;
 
-# The version that each file carries; undef for none.
+# The version in each file; undef if a file has none.
 sub carried () {
     return { map { $_ => _slurp($_) =~ _place($_) ? $& : undef } _files() };
 }
 
-# The version as that file spells it.
+# The version in the form of a file.
 sub expected ($file, $version) {
     return $file =~ /\.zon\z/ ? dotted($version) : $version;
 }
@@ -29,7 +28,8 @@ sub dotted ($version) { return version->parse($version)->normal =~ s/\Av//r }
 
 sub current () { return carried()->{$HOME} // die "$HOME has no version\n" }
 
-# The heading of a release that is out stays: a new one goes before it.
+# Changes the version in all files. In Changes the heading of a released version stays, and a new one goes
+# before it.
 sub change ($version) {
     die "'$version' is no version like 0.003000\n" if $version !~ /\A[0-9]+\.[0-9]{6}\z/;
     for my $file (_files()) {
@@ -41,7 +41,7 @@ sub change ($version) {
     return;
 }
 
-# The version is out since that day.
+# Writes the day of the release into the heading of Changes.
 sub release ($day) {
     die "'$day' is no day like 2026-11-27\n" if $day !~ /\A[0-9]{4}-[0-9]{2}-[0-9]{2}\z/;
     my $text = _slurp('Changes');

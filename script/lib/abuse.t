@@ -1,5 +1,4 @@
-# Bad clients, in small: what script/abuse does in earnest and at length, without its times and
-# without slowhttptest.
+# Bad clients, on a small scale: the checks of script/abuse for a short time, and without slowhttptest.
 use v5.36;
 use lib 't/lib';
 use Future::AsyncAwait;
@@ -10,7 +9,7 @@ use TestClient;
 use TestServer;
 use Time::HiRes qw(sleep time);
 
-$ENV{PEREGRINE_BENCH_DEBUG} = 1;    # as in script/lib/bench.t
+$ENV{PEREGRINE_BENCH_DEBUG} = 1;    # a build without optimisation, see script/lib/bench.t
 
 for my $check (qw(garbage bombs certificate)) {
     my $output = `script/abuse --short $check 2>&1`;

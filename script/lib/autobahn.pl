@@ -1,9 +1,8 @@
 # Runs the Autobahn testsuite's fuzzing client against a server, as many clients at once as there are
-# cores, and says what it found. Called by script/conformance, which has installed what is needed:
+# cores, and prints its findings. Called by script/conformance, which has installed the testsuite:
 #     autobahn.pl WSTEST [--cases LIST] [--url URL] [--minutes N] [--anew] [--mojolicious]
-# The whole of the cases is run in portions whose results are kept: a run that was broken off, or whose time
-# was up, goes on where it ended, as long as the same server is judged.
-# Does not know: where Python comes from, and what the cases are about.
+# All cases are run in portions whose results are kept: a run that was interrupted, or whose time was up, goes
+# on where it ended, as long as the server has not changed.
 use v5.36;
 use Cwd            qw(realpath);
 use Digest::SHA    ();
@@ -18,16 +17,16 @@ use Time::HiRes qw(sleep time);
 my $ROOT      = realpath(dirname(__FILE__) . '/../..');
 my $BED       = "$ROOT/.peregrine/autobahn";
 my $CASES_ALL = 517;
-my $SILENCE   = 600;    # seconds without a word from the judge: it waits for something that never comes
+my $SILENCE   = 600;    # seconds without output, after which the testsuite is taken to wait for ever
 
-# The cases in portions of some minutes each at most, the longest first.
+# The cases in portions of some minutes at most, the longest first.
 my @PORTIONS = map { ["$_.*"] } (map { "12.$_" } 1 .. 5), (map { "13.$_" } 1 .. 7), 9, 1 .. 7, 10;
 
-# Frames of 16 MiB are among the cases. Compression does its utmost: every message, with both histories.
+# Some cases have frames of 16 MiB. Every message is compressed, with both histories kept.
 my @LIMITS =
     qw(frame_bytes_max=16777216 deflate_bytes_min=0 deflate_server_takeover=1 deflate_client_takeover=1);
 
-# The server of Mojolicious' echo, with the same options.
+# Mojolicious' echo, with equal limits.
 my $MOJO_ECHO    = 'script/lib/autobahn_mojo.pl';
 my @MOJO_OPTIONS = map { ("--$_" => 16 * 2**20) } qw(max-ws-frame-size max-ws-message-size);
 push @MOJO_OPTIONS, '--ws-deflate-min-size' => 0;
@@ -38,7 +37,7 @@ my %DIGEST = (hello => \&digest_hello, mojo => \&digest_mojo);
 chdir $ROOT or die "$ROOT: $!\n";
 $| = 1;
 my $REPORT = "$BED/report";
-my %pids;    # of the processes that run now
+my %pids;    # processes that run now
 exit main(@ARGV);
 
 END { kill TERM => keys %pids if %pids }
@@ -64,17 +63,17 @@ sub main ($wstest, @arguments) {
     my $trouble = run_portions($wstest, $url, $judged, time + 60 * $option{minutes}, @others);
     my $results = gather(grep { is_kept($_, $judged) } @portions);
     my $status  = report($results, time - $started, $trouble, $option{cases} ? undef : $CASES_ALL);
-    # A part is no verdict.
+    # Results of some cases are no verdict.
     return $trouble ? 2 : $status;
 }
 
-# A portion of the cases, and the folder for its results.
+# A portion: a list of cases, and the folder for its results.
 sub portion ($cases) {
     my $name = join '+', map { s/\.?\*\z//r } @$cases;
     return { list => $cases, cases => "@$cases", folder => "$REPORT/" . substr $name, 0, 100 };
 }
 
-# Digests of the server that is judged: results of another one are not taken.
+# Digests of the tested server: results of another server are not reused.
 sub digest_hello () {
     return digest("@LIMITS", '.peregrine/engine/lib/libperegrine.a', 'examples/c/hello.c');
 }
@@ -90,13 +89,13 @@ sub digest ($options, @files) {
     return $sum->add($options)->hexdigest;
 }
 
-# Whether a portion's results are there.
+# Whether a portion has results for this server.
 sub is_kept ($portion, $judged) {
     open my $in, '<', "$portion->{folder}/judged" or return 0;
     return <$in> eq $judged;
 }
 
-# Each starts a server on a free port; its URL.
+# Starts a server on a free port; returns its URL. So does start_mojo.
 sub start_hello () {
     my $program = "$BED/hello";
     my @command = (qw(cc -std=c11 -D_GNU_SOURCE -O2 -o), $program, qw(-Iengine/include examples/c/hello.c));
@@ -130,14 +129,14 @@ sub start ($log, @command) {
     if (!$pid) {
         open STDOUT, '>',  $log     or POSIX::_exit(126);
         open STDERR, '>&', \*STDOUT or POSIX::_exit(126);
-        $ENV{PYTHONUNBUFFERED} = 1;    # the judge's output is read while it runs
+        $ENV{PYTHONUNBUFFERED} = 1;    # the testsuite's output is read while it runs
         exec @command or POSIX::_exit(127);
     }
     $pids{$pid} = 1;
     return $pid;
 }
 
-# Nothing when every portion came to its end before the deadline, else what went wrong.
+# Runs portions; returns nothing if all ended before the deadline, otherwise the reason.
 sub run_portions ($wstest, $url, $judged, $deadline, @portions) {
     my $jobs = (`nproc` || 1) + 0;
     my %running;
@@ -166,7 +165,7 @@ sub run_portions ($wstest, $url, $judged, $deadline, @portions) {
     return;
 }
 
-# Why a judge would go on for ever; nothing while it works.
+# The reason why a client of the testsuite would go on for ever; nothing while it works.
 sub stuck ($log) {
     open my $in, '<', $log or return;
     my $first = join '', grep { defined } map { scalar <$in> } 1 .. 20;
@@ -197,7 +196,7 @@ sub spew ($file, $text) {
     return;
 }
 
-# Every case that was run: its name to the two verdicts and the report's place.
+# The results of all cases that were run, by name: the two verdicts and the path of the report.
 sub gather (@portions) {
     my %results;
     for my $folder (map { $_->{folder} } @portions) {

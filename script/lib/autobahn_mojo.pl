@@ -1,4 +1,4 @@
-# The echo of Mojolicious that script/conformance has judged: bytes of text go back as they came.
+# An echo server of Mojolicious for script/conformance: it sends the bytes of each text back unchanged.
 use v5.36;
 use Mojolicious::Lite -signatures;
 

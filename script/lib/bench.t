@@ -1,15 +1,15 @@
-# The tools of measuring work from one end to the other: a row becomes a table, a peer that is not
-# there becomes a word in it, and the article's check that has no times in it is met.
+# The tools of bench/ work from end to end: a row becomes a table, a peer that is missing is named, and the
+# article's check that measures no time meets its goal.
 use v5.36;
 use Test::More;
 
-$ENV{PEREGRINE_CHECKS}      = 1;    # other tests run beside this one, on the build that has assertions
+$ENV{PEREGRINE_CHECKS}      = 1;    # other tests run beside this one with the build that has assertions
 $ENV{PEREGRINE_BENCH_DEBUG} = 1;    # the optimised programs take minutes to compile
 
 my $BRIEF  = '--rounds 1 --seconds 1';
-my $SPREAD = qr/[\d.,]+(?: \([\d.,]+ to [\d.,]+\))?/;    # of two turns, or the one that a busy machine left
+my $SPREAD = qr/[\d.,]+(?: \([\d.,]+ to [\d.,]+\))?/;    # of two turns, or of one if the other was too busy
 
-# A subtest that script/test leaves out without --all.
+# A subtest that runs with script/test --all only.
 sub at_night ($title, $test) {
     return subtest $title => sub {
         plan skip_all => 'left to script/test --all' if $ENV{PEREGRINE_BRIEF};

@@ -1,5 +1,5 @@
-# The C API stays honest: every examples/c/*.c compiles without a warning against peregrine.h and
-# the static library, serves requests, and ends cleanly. Each takes the port as its only argument.
+# Every examples/c/*.c compiles without a warning against peregrine.h and the static library, serves requests,
+# and ends cleanly. Each program takes the port as its only argument.
 use v5.36;
 use lib 't/lib';
 use Test::More;

@@ -1,4 +1,4 @@
-# Which tests a change can break: the table and the order of script/lib/Changed.pm.
+# script/lib/Changed.pm: the tests that a change can break, and their order.
 use v5.36;
 use lib 'script/lib';
 use Changed;

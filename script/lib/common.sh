@@ -1,9 +1,8 @@
-# Shared by the bash scripts: strict mode, where things are, how to say and how to stop.
-# Sourced, never run. Does not know what any script does.
+# For the bash scripts, which source this file: strict mode, paths, messages to standard error.
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-STATE="$ROOT/.peregrine" # everything that a script makes and git ignores
+STATE="$ROOT/.peregrine" # all files that scripts make and git ignores
 
 say() { printf '%s\n' "$*" >&2; }
 die() {
@@ -11,13 +10,13 @@ die() {
     exit 1
 }
 
-# The Zig compiler: the one that PEREGRINE_ZIG names, else the pinned one.
+# The path of the Zig compiler: PEREGRINE_ZIG, or the pinned one.
 zig_path() { printf '%s\n' "${PEREGRINE_ZIG:-$STATE/zig/zig}"; }
 
-# Zig's caches stay inside the project unless the caller moved them.
+# Zig's caches stay inside the project unless the caller's environment moves them.
 export ZIG_GLOBAL_CACHE_DIR="${ZIG_GLOBAL_CACHE_DIR:-$STATE/zig-cache}"
 
-# Zig compiles its build runner once; without optimising that takes 26 s instead of 150.
+# Zig compiles its build runner once; without optimisation that takes 26 s and not 150.
 export ZIG_DEBUG_CMD=1
 
 # The lines of a package list that name a package.
@@ -36,19 +35,19 @@ missing_packages() {
     comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u)
 }
 
-# Installs Debian packages; as root, or not at all.
+# Installs Debian packages; ends the script if it does not run as root.
 install_packages() {
     local log="$STATE/apt.log" policy=/usr/sbin/policy-rc.d failed=""
     [ "$(id -u)" = 0 ] || die "missing packages; as root: apt-get install $*"
     say "installing $# Debian packages and what they need: $*"
     export DEBIAN_FRONTEND=noninteractive
-    # Tests start what they need themselves: nginx and its kind are not to serve this machine.
+    # Tests start the servers that they need: packages like nginx must not start services on this machine.
     if [ -e "$policy" ]; then
         policy=""
     else
         printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
     fi
-    # The lists of packages may be there, and new enough to name files that the mirror still has.
+    # The package lists are updated only if they are missing, or name files that the mirror no longer has.
     local install=(apt-get install -q -y --no-install-recommends "$@")
     {
         "${install[@]}" || { apt-get update -q && "${install[@]}"; }

@@ -1,7 +1,6 @@
-# The packed inputs of the fuzzer, engine/test/corpus/TARGET.seeds: one a line, in base64, sorted.
-#   corpus.pl unpack SEEDS NAMED FOLDER   writes each into FOLDER, and those of the folder NAMED
-#   corpus.pl pack SEEDS NAMED FOLDER     packs what is in FOLDER, but not in the folder NAMED
-# Does not know what a target does with its inputs.
+# Packs and unpacks the fuzzer's inputs, engine/test/corpus/TARGET.seeds: one a line, in base64, sorted.
+#   corpus.pl unpack SEEDS NAMED FOLDER   writes these inputs and the files of the folder NAMED into FOLDER
+#   corpus.pl pack SEEDS NAMED FOLDER     packs the files of FOLDER that are not in the folder NAMED
 use v5.36;
 use Digest::SHA  qw(sha1_hex);
 use MIME::Base64 qw(decode_base64 encode_base64);

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The development build, into .peregrine/development: the bridge as script/server loads it, beside the Perl
-# modules of lib/. Everything is compiled for a fast start, and serves slower than what script/build makes:
-# the engine by Zig's own backend, without Zig's build system, and the bridge without optimising. What has not
-# changed stays. With the word `engine` it makes the engine alone, which takes Zig and nothing else.
+# modules of lib/. It is compiled for a fast start, and serves slower than the build of script/build: the
+# engine by Zig's own backend, without Zig's build system, and the bridge without optimisation. Parts whose
+# sources have not changed stay. With the word `engine` only the engine is built, which takes no other tool
+# than Zig.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 cd "$ROOT"
@@ -36,14 +37,13 @@ library() {
         bridge || die 'the bridge does not compile'
     fi
     wait "$making" || exit 1
-    # Zig's own backend does not say that its code needs no executable stack.
-    # shellcheck disable=SC2086 # Perl's flags are words
+    # Zig's own backend does not mark its code as needing no executable stack.
     $cc $lddlflags -Wl,-z,noexecstack -o "$LIBRARY.new" "$OBJECTS"/*.o "$ENGINE" \
         $(! wants_tls || echo -lssl -lcrypto)
     mv "$LIBRARY.new" "$LIBRARY"
 }
 
-# Whether a source among these is newer than a product, or there is none.
+# Whether a product is missing, or older than a source in these folders.
 changed() {
     local product="$1" sources='.*\.\([ch]\|xs\|xsi\|zig\|pm\|sh\)'
     shift
@@ -58,7 +58,7 @@ engine() {
     mv "$ENGINE.new" "$ENGINE"
 }
 
-# Each layer may import each other one here: which may do so in earnest is engine/build.zig's to say.
+# Here each layer may import every other one; engine/build.zig restricts imports in other builds.
 compile_engine() {
     local layers=(platform peregrine server hub native protocol io tls) uses=() modules=() layer root
     local flags=(-Odebug -fPIC)
@@ -83,13 +83,14 @@ options() { printf '%s\n' "$2" >"$PLACE/engine/$1.zig"; }
 
 engine_version() { sed -n 's/^ *\.version = "\(.*\)",/\1/p' engine/build.zig.zon; }
 
-# On Debian script/bootstrap installs OpenSSL's headers, perhaps just now.
+# On Debian script/bootstrap installs OpenSSL's headers, which perhaps it has not done yet.
 wants_tls() {
     [ "${PEREGRINE_TLS:-1}" != 0 ] &&
         { is_debian || printf '#include <openssl/ssl.h>' | cc -E - >/dev/null 2>&1; }
 }
 
-# As in Makefile.PL, the files of a folder become one object; these side by side, and without optimising.
+# Compiles the bridge, as Makefile.PL does with one object for each folder; here in parallel, and without
+# optimisation.
 bridge() {
     local version flags folder
     version="$(script/version)"

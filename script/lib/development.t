@@ -1,5 +1,5 @@
-# The development build of script/server serves, says what it is, and is made once. Its engine is compiled
-# without engine/build.zig: a layer that is missing in script/lib/development.sh is seen here.
+# The development build of script/server serves, says that it is one, and is made only once. Its engine is
+# compiled without engine/build.zig: this test fails if script/lib/development.sh lacks a layer.
 use v5.36;
 use Cwd qw(getcwd);
 use lib 't/lib';
@@ -20,7 +20,7 @@ is + (stat $library)[9], $made, '... which is not needed';
 my $port   = free_port();
 my $server = TestServer->spawn($^X, '-Ilib', "-I$place/arch", 'bin/pagi-server', '--port', $port,
     'examples/pagi/hello/app.pl');
-# Expected: refused until it listens.
+# Expected: connections are refused until the server listens.
 ok wait_for(sub {
     eval { TestClient->new($port) }
     }),

@@ -1,6 +1,6 @@
-# `perl Makefile.PL && make dist` works in a fresh clone without a word of alarm, and what is in the tarball
-# builds and passes the first tests. Zig's cache of this tree is lent, so that files which are the same need
-# not be compiled again.
+# `perl Makefile.PL && make dist` works in a fresh clone without warnings, and the contents of the tarball
+# build and pass the first tests. Zig's cache of this tree is used, so that equal files are not compiled
+# again.
 use v5.36;
 use Config;
 use Cwd        qw(getcwd);
@@ -10,14 +10,14 @@ use File::Temp qw(tempdir);
 use JSON::PP   qw(decode_json);
 use Test::More;
 
-my $SECONDS = 600;        # for each command; a cold cache takes its time
+my $SECONDS = 600;        # for each command; with an empty cache a build takes minutes
 my $root    = getcwd();
 my $folder  = tempdir('peregrine-dist-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
 $ENV{PEREGRINE_ZIG}       //= "$root/.peregrine/zig/zig";
 $ENV{ZIG_LOCAL_CACHE_DIR} //= "$root/engine/.zig-cache";
 
-# A clone of this tree: copies of the files that git knows or would add.
+# A clone of this tree: copies of the files that git has or would add.
 for my $file (split /\0/, qx(git ls-files -z --cached --others --exclude-standard)) {
     next unless -e $file;
     my ($parent) = "$folder/clone/$file" =~ m{(.*)/};
@@ -98,7 +98,7 @@ is $meta->{provides}{'PAGI::Server'}{file}, 'lib/PAGI/Server.pm', 'META.json nam
 is $meta->{provides}{$_}{version}, $meta->{version}, "... $_ with its version" for qw(PAGI::Server Peregrine);
 ok $meta->{resources}{license}[0], '... and the licence';
 
-# Neither library nor Zig: no error, and nothing to build with.
+# Without library and Zig, Makefile.PL has no error, but writes no Makefile.
 my %asked = %ENV;
 delete @ENV{qw(PEREGRINE_ZIG PEREGRINE_ZIG_FLAGS)};
 $ENV{PATH} = '/usr/bin:/bin';
@@ -138,7 +138,7 @@ SKIP: {
 }
 %ENV = %asked;
 
-# Middleware that another distribution has installed is not installed over.
+# PAGI::Middleware that another distribution has installed stays.
 make_path("$folder/other/PAGI");
 copy("$folder/$name/lib/PAGI/Middleware.pm", "$folder/other/PAGI/Middleware.pm") or die $!;
 for my $whose ('ours', 'another') {

@@ -1,5 +1,5 @@
-# Compares this server with Mojolicious' daemon on applications that others wrote. Called by script/foreign,
-# which has installed them:
+# Compares this server with Mojolicious' daemon on applications by other authors. Called by script/foreign,
+# which has installed the applications:
 #     foreign.pl [--list] [--keep] [APPLICATION ...]
 use v5.36;
 use Cwd            qw(realpath);
@@ -27,9 +27,9 @@ my %PLACEMENTS = (
     process => [qw(--engine process --workers 2)],
 );
 
-# `folder`: what is copied; `file`: the script in it; `ask`: the conversation; `alone`: the application keeps
-# something in its process; `job`: its command that runs beside it; `beside`: a script that the daemon serves
-# beside it.
+# `folder`: the folder to copy; `file`: the script in it; `ask`: the conversation; `alone`: the application
+# keeps state in its process; `job`: a command of the application to run beside it; `beside`: a script that
+# the daemon serves beside it.
 my @APPLICATIONS = (
     {
         name   => 'minion',
@@ -94,10 +94,10 @@ sub main () {
     die "There is no application @unknown: see --list\n" if @unknown;
     $| = 1;
     $SIG{$_} = sub { exit 2 }
-        for qw(HUP INT PIPE TERM);    # so that the database ends, too
-    alarm RUN_MAX_S;                           # the limit of tests is shorter
+        for qw(HUP INT PIPE TERM);    # ends the database, too
+    alarm RUN_MAX_S;                           # TestTools sets a shorter limit
     my $dir = File::Temp->newdir(CLEANUP => !$keep);
-    chmod 0755, "$dir" or die "$dir: $!\n";    # the database is another user's
+    chmod 0755, "$dir" or die "$dir: $!\n";    # for the database's user
     my $database  = Foreign::Database->start("$dir/pg");
     my $different = 0;
 
@@ -109,7 +109,7 @@ sub main () {
     return $different ? 1 : 0;
 }
 
-# How many servers gave other answers than the daemon.
+# The number of servers whose answers differ from the daemon's.
 sub compare ($application, $mode, $dir, $database) {
     my $expected  = conversation($application, $mode, 'daemon', $dir, $database);
     my $different = 0;
@@ -133,13 +133,13 @@ sub show_difference ($dir, $expected, $got) {
     return;
 }
 
-# All answers, as one text.
+# All answers of an application with a server, as one text.
 sub conversation ($application, $mode, $server, $dir, $database) {
     my $home = "$dir/app";
     system('rm', '-rf', $home) == 0 or die "$home: $!\n";
     system('cp', '-rL', $application->{folder}, $home) == 0 or die "$application->{folder}: $!\n";
     my $url = $database->fresh;
-    # The configurations name the database of their author.
+    # The configurations have the URL of their author's database.
     for my $file (glob("$home/*.conf"), glob("$home/*.pl")) {
         my $text = slurp($file);
         spew($file, $text) if $text =~ s{postgresql://[^']*}{$url}g;
@@ -206,11 +206,11 @@ sub spew ($file, $text) {
     return;
 }
 
-# ---- What is asked ------------------------------------------------------------------------------
+# ---- Conversations ------------------------------------------------------------------------------
 
 sub ask_minion ($client) {
     $client->get($_) for '/', '/links', '/minion', '/minion/jobs', '/minion/locks', '/missing';
-    # The worker checks the links of this very server, while others look; those of no URL it cannot.
+    # The worker checks the links of this very server, while other requests come; a job without a URL fails.
     $client->post('/links', url => '');
     $client->until('/minion/stats', qr/"failed_jobs":1/);
     $client->post('/links', url => $client->url('/links'));
@@ -222,7 +222,7 @@ sub ask_minion ($client) {
     $client->get('/minion/app.js',                 'Range: bytes=10-99');
     $client->head('/minion');
     $client->form(PATCH => '/minion/jobs', id => 2, do => 'retry');
-    $client->get('/minion/jobs?id=77');    # with what the flash says
+    $client->get('/minion/jobs?id=77');    # with the flash message
     $client->until('/minion/stats', qr/"active_jobs":0,.*"finished_jobs":1,"inactive_jobs":0/);
     $client->form(PATCH => '/minion/jobs', id => 2, do => 'remove');
     $client->get('/minion/jobs?id=2');
@@ -248,7 +248,7 @@ sub ask_blog ($client) {
 sub ask_chat ($client) {
     $client->get('/');
     my @sockets;
-    # Each socket hears itself, which shows that each listens.
+    # Each socket gets its own message, which shows that both listen.
     for my $name ('first', 'second') {
         push @sockets, $client->websocket('/channel');
         $sockets[-1]->text($name);
@@ -263,11 +263,11 @@ sub ask_chat ($client) {
     return @sockets;
 }
 
-# Not for Mojo::Pg's: its `finish` dies of too many arguments, and by the daemon, too, others hear of later
-# messages or not.
+# Not for the chat of Mojo::Pg: its `finish` dies of too many arguments, and even with the daemon the other
+# sockets get later messages only sometimes.
 sub ask_chat_and_leave ($client) {
     my @sockets = ask_chat($client);
-    $sockets[0]->close_frame(1000);    # this server says no reason in return
+    $sockets[0]->close_frame(1000);    # in answer this server sends no reason
     $client->hear($sockets[0]);
     $sockets[1]->text('left');
     $client->hear($sockets[1]);

@@ -1,6 +1,6 @@
-# Programs outlive the library that they were compiled for: engine/test/frozen/VERSION/ has a header as it was
-# and a program that uses it. Each is linked with the library of today, and with a library of tomorrow: the
-# same source, but with fields at the end of each struct that may grow.
+# Programs go on working with newer libraries: engine/test/frozen/VERSION/ has the header of a version and a
+# program for it. Each program is linked with the present library, and with a future one: the present source,
+# with fields added to each struct that may grow.
 use v5.36;
 use File::Copy qw(copy);
 use File::Path qw(make_path);
@@ -13,8 +13,8 @@ use TestTools   qw(free_port);
 use Time::HiRes qw(sleep time);
 
 my $ZIG     = $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig';
-my $SECONDS = 30;                                            # for anything that ought to take milliseconds
-alarm 0;    # a compiler takes its time; script/lib/Tap.pm ends what hangs
+my $SECONDS = 30;                                            # for steps that should take milliseconds
+alarm 0;    # a compiler takes minutes; script/lib/Tap.pm ends a test that hangs
 my $folder = tempdir('peregrine-frozen-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
 my %libraries = (
@@ -29,8 +29,8 @@ for my $version (map { m{(\d+)/\z} } glob 'engine/test/frozen/*/') {
 }
 done_testing;
 
-# The engine with 24 more bytes, all of them 0xee, at the end of each struct that C shares with it
-# and that may grow.
+# The library of the engine with 24 more bytes, all of them 0xee, at the end of each struct that C shares with
+# it and that may grow.
 sub grown_library () {
     for my $file (split /\0/, qx(git ls-files -z --cached --others --exclude-standard engine)) {
         next unless -e $file;
@@ -44,13 +44,13 @@ sub grown_library () {
     open my $out, '>', "$folder/engine/src/abi/types.zig" or die $!;
     print {$out} $grown;
     close $out or die $!;
-    # Optimisation would take a minute, and changes no layout.
+    # Optimisation would take a minute, and changes no struct's layout.
     is system("cd $folder/engine && timeout 600 '$ZIG' build abi -Doptimize=debug --prefix $folder/out"), 0,
         'and make a library';
     return "$folder/out/lib/libperegrine.a";
 }
 
-# Arrays of texts are the caller's, so a text never grows.
+# Arrays of texts belong to the caller, so a text cannot grow.
 sub growth ($struct) {
     return $struct eq 'Text' ? '' : "    grown: [24]u8 = \@splat(0xee),\n";
 }
@@ -70,7 +70,7 @@ sub try_program ($version, $library) {
         // die "fork: $!";
     my $peer = connect_to($port);
     ok $peer, 'listens' or return close $output;
-    # All in one batch, so that the program steps from event to event.
+    # All requests at once, so that the program steps from event to event.
     print {$peer} "GET /one HTTP/1.1\r\nHost: here\r\n\r\n"
         . "GET /two HTTP/1.1\r\nHost: here\r\nX-More: 1\r\n\r\n"
         . "POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"

@@ -1,6 +1,6 @@
 # script/fuzz events SECONDS: sends events made of hostile Perl values (t/lib/EventFuzz.pm) from ever new
-# seeds, against the bridge with AddressSanitizer. PEREGRINE_SEED=N: that one alone. A finding is told with
-# its seed, and ends it.
+# seeds to the bridge, compiled with AddressSanitizer. PEREGRINE_SEED=N: only this seed. A finding is reported
+# with its seed, and ends the run.
 use v5.36;
 use File::Basename qw(dirname);
 use lib dirname(__FILE__);

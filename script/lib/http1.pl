@@ -1,7 +1,7 @@
 # Questions of HTTP/1.1 to pagi-server with its defaults: `http1.pl http1` asks for RFC 9110 and 9112,
-# `http1.pl smuggling` with messages whose end two readers could see in two places.
-# Each message goes whole and byte by byte, to each placement of the engine. Prints a line for each group of
-# questions and for each wrong answer, and fails when there is one.
+# `http1.pl smuggling` with messages whose end two servers could see in two places. Each message is sent whole
+# and byte by byte, to each placement of the engine. Prints a line for each group of questions and for each
+# wrong answer, and fails when there is one.
 use v5.36;
 use FindBin;
 use lib "$FindBin::Bin/../../t/lib";
@@ -12,11 +12,11 @@ use TestServer;
 my $END  = "\r\n\r\n";
 my $GET  = "GET / HTTP/1.1\r\nHost: h\r\n";
 my $POST = "POST /body HTTP/1.1\r\nHost: h\r\n";
-# The bytes that a smuggler wants the server to read as a request.
+# A request that is smuggled in content: a server that is fooled would answer it.
 my $LOOT = "GET /loot HTTP/1.1\r\nHost: h\r\n\r\n";
 
-# Per group: a name, a message, the statuses that have to come, and what else is looked at: `body` is the last
-# response's, `has` and `lacks` patterns of the whole answer, `open` whether the connection goes on.
+# Groups of questions: a name, a message, the expected statuses, and further checks: `body` of the last
+# response, `has` and `lacks` patterns of the whole answer, `open` tells whether the connection stays open.
 my %GROUPS = (
     http1 => [
         'request lines' => [
@@ -299,7 +299,7 @@ sub serve ($engine) {
 }
 
 # Returns the mistakes in the answers to a message. A request after the message shows whether the connection
-# goes on; a smuggler's message contains one already, and the server may not answer that.
+# stays open; a smuggler's message contains a request already, which the server must not answer.
 sub ask ($server, $way, $question) {
     my (undef, $message, $expected, %look) = @$question;
     my $smuggles = index($message, $LOOT) >= 0;

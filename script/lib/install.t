@@ -1,5 +1,5 @@
-# `make install` into an empty folder gives what the manual promises: the synopsis of PAGI::Server serves from
-# there, and so does pagi-server. Runs in a folder that has nothing of this tree.
+# `make install` into an empty folder keeps the manual's promises: the synopsis of PAGI::Server serves from
+# there, and so does pagi-server. The test runs in a folder without files of this tree.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Find ();
@@ -11,7 +11,7 @@ use Test::More;
 use TestTools   qw(free_port);
 use Time::HiRes qw(sleep time);
 
-my $DEADLINE = 60;                      # seconds for anything that ought to take milliseconds
+my $DEADLINE = 60;                      # seconds for steps that should take milliseconds
 my $root     = getcwd();
 my $target   = tempdir(CLEANUP => 1);
 
@@ -77,7 +77,7 @@ subtest 'peregrine' => sub {
 
 done_testing;
 
-# Starts a command, asks for / until it answers, stops it with TERM.
+# Starts a command, asks for / until there is an answer, and stops the command with TERM.
 sub answers ($port, $expected, @command) {
     my $pid = fork // die "fork: $!";
     if (!$pid) {

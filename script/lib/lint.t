@@ -1,5 +1,5 @@
 # script/lint finds the files that break its rules of width, length and calls, and has no finding for files
-# that keep to them.
+# that keep these rules.
 use v5.36;
 use lib 'script/lib';
 use Cwd        qw(getcwd);
@@ -15,7 +15,7 @@ use Test::More;
 
 my $folder = File::Temp->newdir;
 
-# The findings of a rule in a file of that name with this text, without the file's name.
+# The findings of a rule in a file with this name and text, without the file's name.
 sub found ($rule, $name, $text) {
     open my $out, '>', "$folder/$name" or die "$name: $!";
     print {$out} $text;
@@ -48,7 +48,7 @@ subtest 'lines of 110 columns' => sub {
 
 subtest 'functions of Zig' => sub {
     no warnings 'redefine';
-    local *Lint::Zig::_format = sub { return () };    # the formatter has other things to say
+    local *Lint::Zig::_format = sub { return () };    # the formatter would complain, too
     my $length = sub ($head, $lines, $foot) {
         return found(\&Lint::Zig::findings, 'a.zig', "//! A test.\n$head" . "    f();\n" x $lines . $foot);
     };
@@ -80,7 +80,7 @@ subtest 'variables of C' => sub {
 };
 
 subtest 'calls that share @_' => sub {
-    # Spelt so that this file has none.
+    # With `+` in place of `&`, so that this file has no such call.
     ok Lint::Perl::shares_arguments(tr/+/&/r), $_
         for 'return +$app if $x;', '    return $y ? +$around : +$app;', 'my $f = +$app;', '+name;',
         'return +{ $self->{app} };', '+{ $code };', 'goto +$code', 'goto +name;', '  +$app',

@@ -1,5 +1,5 @@
-# script/mutate's own machinery, on a program of some lines: what is noticed is killed, what is not survives,
-# and nothing hangs.
+# script/mutate's own machinery, on a program of some lines: a mutant that a test notices is killed, a mutant
+# that no test notices survives, and nothing hangs.
 use v5.36;
 use lib 'script/lib';
 use File::Temp ();
@@ -60,7 +60,7 @@ subtest 'what becomes of it' => sub {
         zig    => $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig',
         folder => "$folder/bench",
     );
-    # Mutants that Mutate::Source makes share a program; a text that is changed by hand is compiled alone.
+    # Mutants of Mutate::Source share a program; a text that is changed by hand is compiled alone.
     my $fate = sub ($mutated) {
         my $fate;
         $bench->try('src/tiny.zig', sub ($, $verdict) { $fate = $verdict },
@@ -98,7 +98,7 @@ subtest 'the suites are those of build.zig' => sub {
     ok -e "engine/$_", $_ for sort keys %file;
 };
 
-# A file that no program imports would never run.
+# Each file of tests is imported by a program: otherwise it would never run.
 subtest 'files of tests' => sub {
     my @files    = split /\n/, `find engine/test -name '*.zig' ! -path '*/.zig-cache/*'`;
     my %imported = map { $_ => 1 } map { slurp($_) =~ m{"(?:[\w/]*/)?(\w+_test\.zig)"}g } 'engine/build.zig',

@@ -1,5 +1,5 @@
-# The engine's declarations of OpenSSL agree with the headers of this machine, and script/openssl would find a
-# number or a parameter that does not.
+# The engine's declarations of OpenSSL agree with the headers of this machine, and script/openssl finds a
+# wrong number or parameter.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Temp ();

@@ -1,9 +1,9 @@
-# The Zig package stays usable: fetched from the files that git knows, it builds a consumer's project, which
-# runs; what engine/README.md prints compiles there as it stands, and its test passes; so do the first
-# Peregrine's programs. A project may say what it likes about target, optimisation, TLS and checks. In the
-# engine the examples and the manual build, and the container's counter without being asked for.
-# Without --all, script/test leaves out what compiles an engine once more and finds less: all but the project,
-# the README's pieces in it, and the handler of the wrong shape.
+# The Zig package, fetched from the files in git, builds the project of a user, which runs; the README's
+# pieces of engine/README.md compile there unchanged, and the README's test passes; so do the programs of the
+# first Peregrine's README. A project may choose target, optimisation, TLS and checks. In the engine the
+# examples and the manual build, and the container's counter without an option. Without --all, script/test
+# runs only the project, the README's pieces in it, and the handler of the wrong shape: the other parts
+# compile an engine again and find less.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Copy qw(copy);
@@ -12,12 +12,12 @@ use File::Temp qw(tempdir);
 use Test::More;
 
 my $ZIG     = $ENV{PEREGRINE_ZIG} // getcwd . '/.peregrine/zig/zig';
-my $SECONDS = 600;                     # for each command; a cold cache takes its time
+my $SECONDS = 600;                     # for each command; with an empty cache a build takes minutes
 my $home    = getcwd;
 my $brief   = $ENV{PEREGRINE_BRIEF};
 my $folder  = tempdir('peregrine-package-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
-# The files that build.zig.zon ships, as they are in this tree.
+# The files of the package (build.zig.zon), as they are in this tree.
 make_path("$folder/package", "$folder/consumer");
 for my $file (split /\0/,
     qx(git ls-files -z --cached --others --exclude-standard build.zig build.zig.zon LICENSE engine))
@@ -76,7 +76,7 @@ SKIP: {
         skip 'no OpenSSL here', 1 if !-e '/usr/include/openssl/ssl.h';
         ok run($ZIG, 'build', '-Dtls=true'), 'TLS';
     }
-    # An option that the package does not have ends the build before anything is compiled.
+    # An option that the package does not have would end the build before anything is compiled.
     my @optimize = map { "-Doptimize=$_" } qw(debug safe fast small);
     for my $said ('-Dunchecked=true', '-Dunchecked=false', '-Dtarget=aarch64-macos', @optimize) {
         ok run($ZIG, 'build', '--list-steps', $said), $said;
@@ -102,10 +102,11 @@ SKIP: {
         'six examples';
     ok -e "$folder/out/docs/index.html", 'the manual is there';
 }
-chdir $home or die $!;    # the folder goes
+chdir $home or die $!;    # so that the temporary folder can be removed
 done_testing;
 
-# The pieces of the README, each where a line of the tests names a text that it alone has. All are used.
+# The tests of the README's pieces: each line `// README: TEXT` becomes the only piece that contains TEXT. All
+# pieces must be used.
 sub readme_tests (@blocks) {
     my (@missing, %used);
     my $tests = slurp("$home/engine/test/consumer/readme.zig") =~ s{^//!.*\n}{}gmr;
@@ -120,14 +121,14 @@ sub readme_tests (@blocks) {
     return $tests;
 }
 
-# Removes the package that was fetched for this folder's project from the cache that all projects share.
+# Removes the package that was fetched for this project from the cache that all projects share.
 sub forget_package () {
     my ($hash) = slurp('build.zig.zon') =~ /\.hash = "([^"]+)"/;
     unlink "$ENV{ZIG_GLOBAL_CACHE_DIR}/p/$hash.tar.gz" if $hash && $ENV{ZIG_GLOBAL_CACHE_DIR};
     return;
 }
 
-# The programs of the first Peregrine's README, with the changes that our README names.
+# The programs of the first Peregrine's README, with the changes that our README lists.
 sub first_pieces () {
     my @pieces = slurp("$home/engine/test/consumer/first.md") =~ /^```zig\n(.*?)^```/msg;
     is scalar(@pieces), 3, 'the first README has three pieces';
@@ -139,7 +140,7 @@ sub first_pieces () {
     return @pieces;
 }
 
-# Without blanks, and without the lines that use what a piece leaves unused.
+# A text without blanks, and without the lines that use variables which a piece leaves unused.
 sub squeezed ($text) {
     my $use = qr/_ = (?:frame|value|try resp\.setBody\(value\));|std\.debug\.assert\(query.*/;
     return $text =~ s/^\s*(?:$use)$//mgr =~ s/\s+//gr;

@@ -1,5 +1,5 @@
-# The covering array of script/pairs, on its own; then a slice of the rows, in which nothing may be found but
-# what is known and open (Pairs::Table). The seed is the day's: PAIRS_SEED gives another one.
+# The covering array of script/pairs by itself; then a slice of its rows, in which no finding may appear that
+# is not known and open (Pairs::Table). The seed is the date; PAIRS_SEED gives another one.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
@@ -12,7 +12,7 @@ use TestTools ();
 my @factors = Pairs::Table::factors();
 my $array   = Pairs::Array->new(factors => \@factors, never => [ Pairs::Table::never() ]);
 
-# All pairs by brute force, where the whole product is small.
+# All pairs by brute force: the product of all settings is small here.
 sub pairs_of_product ($small) {
     my @rows = ({});
     for my $factor (@{ $small->{factors} }) {
@@ -61,9 +61,9 @@ subtest 'the array of servers' => sub {
         'a row can be written down';
 };
 
-# A slice ends within half a minute, because no row begins after its time.
+# No row begins after the slice's time, so a slice ends within half a minute.
 subtest 'a slice' => sub {
-    alarm 0;    # the program bounds each row
+    alarm 0;    # the program limits each row
     my @seed = $ENV{PAIRS_SEED} ? ('--seed', $ENV{PAIRS_SEED}) : ();
     my $said = `$^X script/pairs --slice 20 @seed 2>&1`;
     note $said;

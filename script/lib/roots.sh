@@ -1,13 +1,13 @@
-# Clean roots of Debian, in which packages are built and installed: a suite's minimal system, fetched once into
-# .peregrine/packages, and copied for each use. Sourced by scripts that have sourced common.sh; as root.
-# Does not know what is built or tested there.
+# Clean roots of Debian, in which packages are built and installed: a suite's minimal system is fetched once
+# into .peregrine/packages, and copied for each use. Sourced by scripts that have sourced common.sh; needs
+# root.
 . "$ROOT/script/lib/emulation.sh"
 
 BED="$STATE/packages"
 MIRROR=http://deb.debian.org
 ROOTS=()
 
-# To be called first: roots go when the script ends. They are for this machine's processor.
+# To be called first: roots are removed when the script ends. Roots are for this machine's processor.
 use_roots() {
     is_debian && [ "$(id -u)" = 0 ] || die 'needs root on Debian'
     mapfile -t missing < <(missing_packages $(package_names "$ROOT/script/deb.packages"))
@@ -17,7 +17,7 @@ use_roots() {
     use_roots_of "$(dpkg --print-architecture)"
 }
 
-# Roots are for this processor from here on: this machine's, or arm64, which is emulated.
+# From here on roots are for this processor: this machine's, or arm64, which is emulated.
 use_roots_of() {
     ARCHITECTURE="$1"
     case "$1" in
@@ -32,7 +32,7 @@ remove_roots() {
     for place in "${ROOTS[@]}"; do rm -rf --one-file-system "$place"; done
 }
 
-# Makes a clean root of a suite, with the packages that are named, and leaves its path in $NEW.
+# Makes a clean root of a suite with these packages; $NEW is its path.
 make_root() {
     local suite="$1" base="$BED/$1-$ARCHITECTURE.tar"
     shift
@@ -45,7 +45,7 @@ make_root() {
     NEW="$(mktemp -d "$BED/root.XXXXXXXX")"
     ROOTS+=("$NEW")
     tar -x -C "$NEW" -f "$base"
-    # mktemp's folder has another mode.
+    # mktemp makes folders that other users cannot read.
     chmod 755 "$NEW"
     cp /etc/resolv.conf "$NEW/etc/resolv.conf"
     rm -rf "$NEW"/etc/apt/sources.list* && mkdir "$NEW/etc/apt/sources.list.d"
@@ -56,12 +56,12 @@ make_root() {
     step online apt-get install -y --no-install-recommends "$@"
 }
 
-# A command in the root, with the network of this machine; another one with none but its own loopback. What
-# it leaves running ends with it.
+# Runs a command in the root: `online` with the network of this machine, `offline` with its own loopback only.
+# Processes that the command leaves running end with it.
 online() { within --pid "$@"; }
 offline() { within --pid --net "$@"; }
 
-# The shell is process 1 there, and so the one that waits for processes whose parents have gone.
+# The shell is process 1 there: it waits for processes whose parents have ended.
 within() {
     local flags=()
     while [ "${1#--}" != "$1" ]; do flags+=("$1") && shift; done

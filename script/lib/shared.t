@@ -1,5 +1,5 @@
 # `make install` and `zig build library` install a shared library with a version for C programs. The commands
-# in examples/c/hello.c make a program from it, and Python serves with it by ctypes.
+# in examples/c/hello.c make a program of the library, and Python serves with it by ctypes.
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Temp qw(tempdir);
@@ -11,7 +11,7 @@ use TestTools qw(free_port wait_for);
 use TestWebSocket;
 
 plan skip_all => 'the shared library is for Linux' if $^O ne 'linux';
-alarm 0;    # a compiler takes its time; script/lib/Tap.pm ends what hangs
+alarm 0;    # a compiler takes minutes; script/lib/Tap.pm ends a test that hangs
 
 my $root   = getcwd();
 my $target = tempdir(CLEANUP => 1);
@@ -36,7 +36,7 @@ is system("strip --strip-debug -o $target/stripped.a $target/usr/lib/libperegrin
     'strip takes the static library'
     or diag slurp($log);
 
-# As installed at /usr, but for where that is.
+# pkg-config finds the library as if it were installed at /usr.
 local $ENV{PKG_CONFIG_PATH}        = "$target/usr/lib/pkgconfig";
 local $ENV{PKG_CONFIG_SYSROOT_DIR} = $target;
 delete local $ENV{PKG_CONFIG_LIBDIR};
@@ -44,14 +44,15 @@ my ($installed, $clone) = slurp('examples/c/hello.c') =~ /^ \*\h+(cc .*)$/mg;
 serves('the line for what is installed', $installed, 'examples/c', "$target/usr/lib");
 serves('the line for a clone',           $clone,     '.',          '');
 
-# The library that `zig build library` installs works where it lies, in any folder.
+# The library that `zig build library` installs works in any folder.
 subtest 'zig build library' => sub {
     my $zig   = $ENV{PEREGRINE_ZIG} // "$root/.peregrine/zig/zig";
     my $place = "$target/zig";
-    # With the flags of Makefile.PL, whose engine lies in Zig's cache.
+    # With the flags of Makefile.PL, whose engine is in Zig's cache.
     my ($flags) = slurp('Makefile') =~ /^ZIG_FLAGS = (.*)$/m;
     my $command = "'$zig' build library --release=safe $flags --prefix $place";
-    # The build asks pkg-config for OpenSSL: another answer would be another engine, which takes a minute.
+    # The build asks pkg-config for OpenSSL: with another answer the engine would be compiled again, for a
+    # minute.
     delete local @ENV{qw(PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR)};
     is system("cd engine && $command >$log 2>&1 </dev/null"), 0, 'builds'
         or diag slurp($log);
@@ -67,7 +68,7 @@ subtest 'Python' => sub {
     my $port = free_port();
     local $ENV{PEREGRINE_LIBRARY} = $library;
     my $server = TestServer->spawn('python3', 'examples/python/hello.py', $port);
-    # Expected: refused until it listens.
+    # Expected: connections are refused until the server listens.
     ok wait_for(sub {
         eval { TestClient->new($port) }
         }),
@@ -88,7 +89,7 @@ sub symbols ($file) {
     return sort map { (split)[-1] } grep { !/ A / } split /\n/, qx(nm -D --defined-only $file);
 }
 
-# Types a line in a folder; the program that it makes serves.
+# Runs a compiler's line of the manual in a folder; the program that it makes serves.
 sub serves ($title, $line, $folder, $libraries) {
     subtest $title => sub {
         my $program = "$target/hello";
@@ -97,7 +98,7 @@ sub serves ($title, $line, $folder, $libraries) {
         my $port = free_port();
         local $ENV{LD_LIBRARY_PATH} = $libraries;
         my $server = TestServer->spawn($program, $port);
-        # Expected: refused until it listens.
+        # Expected: connections are refused until the server listens.
         ok wait_for(sub {
             eval { TestClient->new($port) }
             }),

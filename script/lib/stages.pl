@@ -1,9 +1,7 @@
-# Runs the stages of script/test and counts what they report. Stages that compile, and stages that run Perl
-# tests once more, run beside the Perl tests, which mostly wait; three processes share those that compile.
-# With --all, tests run again in other builds and places; with --changed, the tests run that a change can
-# break.
-# The numbers come from the runners themselves: TAP::Parser for Perl, Zig's build summary for the engine. Does
-# not know how anything is installed: script/test has seen to that.
+# Runs the stages of script/test and counts their tests. Stages that compile, and stages that repeat Perl
+# tests, run beside the Perl tests, which mostly wait; three processes share the stages that compile. With
+# --all, tests are repeated in other builds and places; with --changed, only the tests run that a change can
+# break. The numbers come from the runners: TAP::Parser for Perl, Zig's build summary for the engine.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
@@ -20,18 +18,18 @@ use Time::HiRes qw(time);
 
 my $ROOT     = realpath(dirname(__FILE__) . '/../..');
 my $ZIG_MAX  = 900;                                     # seconds for the engine's tests, compilation included
-my $ZIG_TEST = '600s';                                  # for a single one of them
-my $SEEDS_A_DAY = 1_000;                                # of a simulation, at most
-my $SEEDS_BRIEF = 60;                                   # of a simulation, without --all
+my $ZIG_TEST = '600s';                                  # for one of the engine's tests
+my $SEEDS_A_DAY = 1_000;                                # of each simulation, at most
+my $SEEDS_BRIEF = 60;                                   # of each simulation, without --all
 
-# How often tests that look for leaks repeat what they do, without --all.
+# Repetitions in tests that look for leaks, without --all.
 my %REPEATED_BRIEF = (
     PEREGRINE_LEAK_REQUESTS   => 20_000,
     PEREGRINE_LEAK_WEBSOCKETS => 2_000,
     PEREGRINE_VANISH_CYCLES   => 4_000,
 );
 
-# Files that run at the same time in the stages beside `perl`, which compute for a third of their time.
+# Files at a time in the stages beside `perl`, which compute a third of the time.
 my $AGAIN_AT_ONCE = 3;
 
 # The Perl tests of the stage `thread` without --all: the main ways of events and commands that cross between
@@ -41,7 +39,7 @@ my @ACROSS = qw(10 20 22 26 60-websocket-messages 70 74 85-psgi.t);
 my @FIRST   = ([ build => \&build ]);
 my @WAITING = ([ lint   => \&lint ],   [ perl  => \&perl_tests ]);
 my @AGAIN   = ([ thread => \&thread ], [ pairs => \&pairs ]);
-# The longest first.
+# Stages that compile, the longest first.
 my @COMPILED = (
     [ engine  => \&engine ],
     [ zig     => \&zig_package ],
@@ -50,11 +48,12 @@ my @COMPILED = (
     [ c       => \&c_example ],
 );
 
-# With --all, or by name: tests that run elsewhere, in another build; and what is compiled only.
+# Stages that run with --all or by name: tests in another build, and code that is only compiled for other
+# systems.
 my @AGAIN_COMPILED = ([ races => \&races ], [ sanitized => \&sanitized ], [ elsewhere => \&elsewhere ]);
 my @STAGES         = (@FIRST, @WAITING, @AGAIN, @COMPILED, @AGAIN_COMPILED);
-my $brief;    # without --all, and where no stage or test is named
-my $stage;    # the name of the one that runs
+my $brief;    # without --all, and without a stage or test by name
+my $stage;    # the name of the present stage
 my %total = (passed => 0, failed => 0, skipped => 0);
 
 chdir $ROOT or die "$ROOT: $!\n";
@@ -97,7 +96,7 @@ sub main (@wanted) {
     return $total{failed} ? 1 : 0;
 }
 
-# False if the build has failed, without which no other stage can run.
+# Runs stages; false if the build has failed, without which no other stage can run.
 sub run_stages ($files, @stages) {
     for (@stages) {
         my ($name, $code) = @$_;
@@ -113,8 +112,8 @@ sub run_stages ($files, @stages) {
     return 1;
 }
 
-# Stages that no process has begun yet: the function, in whatever process, gives the next one. The pipe has a
-# byte for each, which a single reader gets.
+# Returns a function that gives the next stage that no process has begun, in all processes. The pipe has a
+# byte for each stage, which only one reader gets.
 sub queue (@stages) {
     pipe my $out, my $in or die "pipe: $!\n";
     syswrite $in, join '', map { chr } 0 .. $#stages;
@@ -122,7 +121,7 @@ sub queue (@stages) {
     return sub { my $number; return sysread($out, $number, 1) ? $stages[ ord $number ] : () };
 }
 
-# A process that has done its own stages does its part of the rest.
+# Runs stages of the queue, in a process that has ended its own stages.
 sub run_rest ($next) {
     while (my $rest = $next->()) { run_stages([], $rest) }
     return;
@@ -156,7 +155,7 @@ sub beside ($run) {
     };
 }
 
-# The stages and tests for what differs from a commit.
+# The stages and tests for the files that differ from a commit.
 sub changed ($base) {
     my @changed = Changed::files($base);
     say "nothing differs from $base" unless @changed;
@@ -166,14 +165,14 @@ sub changed ($base) {
     return ('build', 'lint', (grep { m{^engine/} } @changed) ? 'engine' : (), @$now);
 }
 
-# Seconds that this process and its ended children have computed.
+# CPU seconds of this process and its ended children.
 sub processor_seconds () { return sum(times) }
 
 sub is_stage ($word) {
     scalar grep { $_->[0] eq $word } @STAGES;
 }
 
-# A stage that is supposed to run tests and ran none has failed.
+# A stage that runs tests fails if no test ran.
 sub counted (%count) {
     return %count if $count{passed} || $count{failed};
     say 'no test ran';
@@ -214,20 +213,20 @@ sub zig_tests ($folder, @steps) {
     return (passed => $passed // 0, failed => $failed, skipped => $skipped // 0);
 }
 
-# Simulations run other seeds each day, so that a run need not take all of them; each night takes more.
+# Simulations take other seeds each day, so that a run need not take all of them; with --all a run takes more.
 sub engine (@) {
     local $ENV{PEREGRINE_SEEDS}      = $ENV{PEREGRINE_SEEDS}      // $SEEDS_BRIEF if $brief;
     local $ENV{PEREGRINE_SEED_FIRST} = $ENV{PEREGRINE_SEED_FIRST} // int(time / 86_400) * $SEEDS_A_DAY;
     return counted(zig_tests('engine', 'test', 'test-tls'));
 }
 
-# The package and the C API for macOS and FreeBSD. Nothing runs.
+# Compiles the package and the C API for macOS and FreeBSD, and runs nothing.
 sub elsewhere (@) { return zig_tests('engine', 'elsewhere') }
 
-# Half a minute of script/pairs.
+# A slice of script/pairs, half a minute.
 sub pairs (@) { return counted(Tap::run({ seconds => 400 }, 'script/lib/pairs.t')) }
 
-# Files of tests in which a compiler runs: what is long enough for a test is not for a cold cache.
+# Runs files of tests that start a compiler; with an empty cache they take longer than other tests.
 sub compiling (@files) {
     return Tap::run({ seconds => $ZIG_MAX }, map { "script/lib/$_.t" } @files);
 }
@@ -236,7 +235,7 @@ sub c_example (@) { return counted(compiling(qw(c_example shared frozen developm
 
 sub install (@) { return counted(compiling(qw(install dist))) }
 
-# Tests of the tools in script/ that measure, or that test for longer. Nothing is measured in earnest.
+# Tests of the tools in script/ that measure, or that test for longer: they are tried briefly.
 sub bench (@) {
     my %zig  = counted(zig_tests('bench', 'test', '-Doptimize=debug'));
     my %perl = counted(compiling(qw(bench abuse workers mutate lint changed tap)));
@@ -251,8 +250,8 @@ sub perl_tests (@files) {
     return counted(Tap::run({}, Tap::files(@files)));
 }
 
-# Perl tests again, with the engine on a thread of its own. Tests that start no server are left out, as are
-# tests that say that they name their engines.
+# Perl tests again, with the engine on a thread of its own. Tests that start no server are left out, and tests
+# that choose their engines themselves.
 sub thread (@) {
     local $ENV{PEREGRINE_ENGINE} = 'thread';
     my $across  = join '|', map { quotemeta } @ACROSS;
@@ -263,7 +262,7 @@ sub thread (@) {
     return counted(Tap::run({}, @serving));
 }
 
-# Data that threads share, under ThreadSanitizer.
+# Tests of data that threads share, under ThreadSanitizer.
 sub races (@) { return counted(zig_tests('engine', 'test-threads')) }
 
 sub is_not_repeated ($file) {

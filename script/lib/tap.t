@@ -1,4 +1,4 @@
-# The report that script/test keeps of tests that fail, for the end of its output.
+# The failures that script/test keeps for the end of its output.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
@@ -50,8 +50,8 @@ Failures::add('long', join "\n", 1 .. 100);
 like + (Failures::all())[-1], qr/\Along:\n    \(60 lines before these\)\n    61\n.*100\z/s,
     'of a long text the end is kept';
 
-# A test that says nothing until others have ended, more than run at the same time. It is the longest, and so
-# begins first.
+# A test without output until all others have ended, which are more than run at the same time. It is the
+# longest, and so begins first.
 my $others = 3 * Tap::at_once();
 mkdir 'silent' or die "silent: $!\n";
 write_test('silent/waits', <<~"PERL" . ' ' x 100_000);
@@ -68,5 +68,5 @@ write_test("silent/ends_$_", "pass; done_testing; open my \$out, '>', 'ended.$_'
 is_deeply \%count, { passed => 1 + $others, failed => 0, skipped => 0 },
     'a test that says nothing keeps no other from beginning';
 
-chdir '/';    # the folder goes
+chdir '/';    # so that the temporary folder can be removed
 done_testing;

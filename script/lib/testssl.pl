@@ -1,6 +1,6 @@
 # Lets testssl.sh judge the defaults of our TLS: starts pagi-server with a certificate that it makes, and
-# fails when testssl.sh finds a weakness that is the server's. Arguments go to testssl.sh. Does not know how
-# testssl.sh is installed: script/conformance has seen to that.
+# fails when testssl.sh finds a weakness of the server. Arguments go to testssl.sh, which script/conformance
+# has installed.
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
@@ -11,8 +11,8 @@ use lib realpath(dirname(__FILE__) . '/../..') . '/t/lib';
 use Certificates;
 use TestServer;
 
-# Findings that are not about the server: the certificate's authority and its revocation, DNS, headers that an
-# application sends, and errors of testssl.sh itself.
+# Findings that do not concern the server: the certificate's authority and revocation, DNS, headers of
+# applications, and errors of testssl.sh itself.
 my %NOT_OURS = map { $_ => 1 } qw(cert_revocation DNS_CAArecord HSTS security_headers engine_problem);
 my %HARMLESS = map { $_ => 1 } qw(OK INFO);
 

@@ -1,10 +1,10 @@
-# Worker processes in small: what script/bench-workers and script/soak do in earnest and at length.
+# Worker processes on a small scale: the checks of script/bench-workers and script/soak for a short time.
 use v5.36;
 use lib 't/lib';
 use Test::More;
 use TestTools;
 
-$ENV{PEREGRINE_BENCH_DEBUG} = 1;    # as in script/lib/bench.t
+$ENV{PEREGRINE_BENCH_DEBUG} = 1;    # a build without optimisation, see script/lib/bench.t
 
 for my $command ('script/bench-workers --short spread recycles', 'script/soak 10') {
     my $output = `$command 2>&1`;

@@ -1,7 +1,6 @@
-# examples/zig/notes, a service in Zig that uses the package as others would: it builds, its own tests pass,
-# and curl gets what it promises: JSON, TLS with a redirect, an upload that lies in no memory, an event stream
-# that goes on where it was left, a report from a thread, and an end that waits for those who are being
-# served.
+# examples/zig/notes, a service in Zig that uses the package as users do: it builds, its own tests pass, and
+# curl tries its features: JSON, TLS with a redirect, an upload that goes to disk, an event stream that
+# continues after the last event, a report from a thread, and an end that waits for requests in flight.
 use v5.36;
 use lib 't/lib';
 use Certificates;
@@ -12,10 +11,10 @@ use TestServer;
 use TestTools qw(content free_port wait_for);
 
 my $ZIG     = $ENV{PEREGRINE_ZIG} // "$ENV{PWD}/.peregrine/zig/zig";
-my $SECONDS = 600;                # for the compiler; a cold cache takes its time
+my $SECONDS = 600;                # for the compiler; with an empty cache it takes minutes
 my $UPLOAD  = 64 * 1024 * 1024;
 
-alarm 0;                          # a compiler takes its time; script/lib/Tap.pm ends what hangs
+alarm 0;                          # a compiler takes minutes; script/lib/Tap.pm ends a test that hangs
 my $folder = tempdir('peregrine-notes-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 mkdir "$folder/files" or die "mkdir: $!";
 my $built = qx(cd examples/zig/notes && timeout $SECONDS $ZIG build test install --prefix $folder 2>&1);
@@ -130,7 +129,7 @@ sub in_background ($command) {
     return $pid;
 }
 
-# The status of the process, which is killed if it takes too long.
+# The status of the process; 'killed' if it did not end within 120 s.
 sub ended_well ($pid) {
     my $status = TestTools::ended($pid, 120);
     return $status // 'killed';

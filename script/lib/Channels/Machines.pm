@@ -1,5 +1,5 @@
-# Programs on the machines of Channels::Net: servers, processes of HAProxy before them, Redis with a replica,
-# and a relay through which the first server reaches Redis, which loses an answer when it is told to.
+# Programs on the machines of Channels::Net: servers, processes of HAProxy in front of them, Redis with a
+# replica, and a relay between the first server and Redis, which loses an answer when it is told to.
 package Channels::Machines;
 use v5.36;
 use Channels::Net;
@@ -13,12 +13,12 @@ use Time::HiRes qw(sleep);
 my $PORT       = 8000;
 my $REDIS      = 6379;
 my $RELAY      = 6380;
-my $REDIS_HOST = 100;    # the address of the master among the two
+my $REDIS_HOST = 100;    # the last part of the Redis master's address, which moves from r1 to r2
 my $PROXY_HOST = 2;
 my %HOST       = (r1 => 101, r2 => 102, map { ("s$_" => 10 + $_) } 1 .. 80);
 
-# `root`, `dir`, `workers` and bytes of a topic's `history` of each server, how many `servers` and `proxies`
-# there are.
+# `root`: the folder of the sources; `dir`: for logs; `workers`: of each server; `history`: bytes of a topic's
+# history; `servers`, `proxies`: numbers.
 sub new ($class, %args) {
     my $self = bless { %args, net => Channels::Net->new }, $class;
     $self->{names} = [ map { "s$_" } 1 .. $args{servers} ];
@@ -53,7 +53,7 @@ sub _start ($self, $machine, $name, @command) {
     die "$command[0]: $!\n";
 }
 
-# Without a chance to tidy up.
+# Kills a program without a chance to tidy up.
 sub _kill ($self, $name) {
     my $pid = delete $self->{pid}{$name} or return;
     kill KILL => $pid;
@@ -79,7 +79,7 @@ sub start_redis ($self, $machine) {
 }
 
 sub _answers ($self, $machine) {
-    # Expected: it does not listen yet, or reads its data.
+    # Expected: Redis does not listen yet, or still reads its data.
     wait_for(sub {
         (eval { $self->ask($machine, 'PING') } // '') =~ /\A\+PONG/;
     })
@@ -89,7 +89,7 @@ sub _answers ($self, $machine) {
 
 sub kill_redis ($self, $machine) { return $self->_kill($machine) }
 
-# The beginning of the answer to a command.
+# Sends a command to Redis; returns the beginning of the answer, or undef after 5 seconds.
 sub ask ($self, $machine, @words) {
     my $address = $self->{net}->address('back', $HOST{$machine});
     my $socket  = IO::Socket::INET->new(PeerAddr => "$address:$REDIS", Timeout => 5)
@@ -100,13 +100,13 @@ sub ask ($self, $machine, @words) {
     return $answer;
 }
 
-# The replica has all that the master has.
+# Tells whether the replica has all entries of the master.
 sub is_replicated ($self) {
     my $info = $self->ask('r2', qw(INFO replication));
     return $info =~ /master_link_status:up/ && $info =~ /master_sync_in_progress:0/;
 }
 
-# The replica is the master from now on, and has the master's address.
+# Makes the replica the master, which takes over the old master's address.
 sub promote ($self) {
     $self->ask('r2', qw(REPLICAOF NO ONE));
     $self->{net}->move('r1', 'r2', 'back', $REDIS_HOST, @{ $self->{names} });
@@ -122,7 +122,7 @@ sub _relay ($self) {
     return;
 }
 
-# The answer to the next publication is lost, after Redis has obeyed.
+# Makes the relay lose the answer to the next publication, which Redis has carried out.
 sub lose_answer ($self) {
     kill USR1 => $self->{pid}{relay};
     return;
@@ -167,7 +167,7 @@ sub _serves ($self, $server) {
 }
 
 sub master ($self, $server) {
-    # A program that takes over writes it anew.
+    # A new program that takes over (USR2) writes the pid file anew.
     my $pid = wait_for(sub { return (content("$self->{dir}/$server.pid") // '') =~ /(\d+)/ ? $1 : 0 });
     return $pid || die "$server has no pid file\n";
 }
@@ -176,7 +176,7 @@ sub _family ($pid) {
     return ($pid, map { _family($_) } children($pid));
 }
 
-# All processes of a server at once, as when the machine loses its power.
+# Kills all processes of a server at once, as when the machine loses its power.
 sub kill_server ($self, $server) {
     my @all = _family($self->master($server));
     kill STOP => @all;
@@ -229,10 +229,10 @@ END
     return;
 }
 
-# Ends all programs that are there still.
+# Ends all programs that still run.
 sub stop ($self) {
     for my $server (@{ $self->{names} }) {
-        # Expected: it was killed.
+        # Expected: the server was killed.
         eval { kill TERM => $self->master($server) };
     }
     my @names = sort keys %{ $self->{pid} };

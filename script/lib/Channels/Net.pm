@@ -1,9 +1,9 @@
-# Machines as network namespaces on two bridges: the front one has clients, proxy and servers, the back one
-# servers and Redis. All of it is in a namespace that script/channels has entered, and goes with it.
+# Machines as network namespaces on two bridges: `front` connects clients, proxy and servers, `back` connects
+# servers and Redis. All of them are in a namespace that script/channels has entered, and end with it.
 package Channels::Net;
 use v5.36;
 
-# Each machine has one address on each of its nets, with this last part.
+# The first three parts of each net's addresses; the last part is the machine's number.
 my %NET = (front => '10.77.0', back => '10.78.0');
 
 sub new ($class) {
@@ -24,7 +24,7 @@ sub _run (@command) {
     return;
 }
 
-# A machine, the last part of its addresses, and its nets.
+# Adds a machine; its number is the last part of its addresses.
 sub add ($self, $machine, $number, @nets) {
     _run(qw(ip netns add), $machine);
     $self->inside($machine, qw(ip link set lo up));
@@ -46,10 +46,10 @@ sub inside ($self, $machine, @command) {
     return;
 }
 
-# The words before a command that is to run in a machine.
+# The words that go before a command that is to run in a machine.
 sub prefix ($self, $machine) { return (qw(ip netns exec), $machine) }
 
-# Packets of a link are lost, without a word to either end; or not any more.
+# Makes a link lose all packets, which neither end is told.
 sub cut ($self, $machine, $net) {
     _run(qw(ip link set), "$machine-$net", 'down');
     return;
@@ -60,13 +60,13 @@ sub mend ($self, $machine, $net) {
     return;
 }
 
-# An address that belongs to one machine after the other.
+# Gives an address to a machine; such an address can move to another machine.
 sub give ($self, $machine, $net, $number) {
     $self->inside($machine, qw(ip addr add), "$NET{$net}.$number/24", 'dev', $net);
     return;
 }
 
-# `others`: machines that know where it was.
+# Moves an address from a machine to another. `others`: machines that must forget the old one.
 sub move ($self, $from, $to, $net, $number, @others) {
     $self->inside($from, qw(ip addr del), "$NET{$net}.$number/24", 'dev', $net);
     $self->give($to, $net, $number);

@@ -1,5 +1,5 @@
-# Adds an entry to a topic, at one server, again and again, and writes down which ones were acknowledged. An
-# entry that was not is never sent again: the next one has the next number.
+# Publishes entries to a topic at one server, again and again, and logs which ones were acknowledged. An entry
+# that was not is never sent again: the next entry has the next number.
 package Channels::Publisher;
 use v5.36;
 use IO::Select ();
@@ -9,8 +9,8 @@ use Time::HiRes qw(sleep time);
 
 use constant ANSWER_S => 10;
 
-# `name`, `topic`, `address` (of the server), `rate` (entries a second), `bytes` (of each), `log`. The process
-# ends when its standard input does, or with the entry of this number.
+# `name`, `topic`, `address` (of the server), `rate` (entries a second), `bytes` (of an entry), `log`. Ends
+# when standard input ends, or after `last` entries.
 sub run ($class, %args) {
     my $self = bless { %args, before => '-' }, $class;
     open $self->{out}, '>>', $args{log} or die "$args{log}: $!\n";
@@ -22,7 +22,8 @@ sub run ($class, %args) {
         my $fact  = $place =~ /\A[0-9a-f]{12}\./ ? 'ack' : 'fail';
         printf { $self->{out} } "%s %s %s %d %s %.3f\n", $fact, $self->{topic}, $self->{name}, $number,
             $place =~ s/\s.*//sr, time;
-        # Readers come back with the position of the entry before, if that is known to be there.
+        # An entry contains the position of the entry before, if that was acknowledged: readers may resume
+        # from it.
         $self->{before} = $fact eq 'ack' ? $place : '-';
         $next += 1 / $self->{rate};
         $next = time if $next < time;
@@ -31,7 +32,7 @@ sub run ($class, %args) {
     return;
 }
 
-# A position, or why there is none.
+# Publishes an entry; returns its position, or the reason why there is none.
 sub publish ($self, $number) {
     local $SIG{PIPE} = 'IGNORE';
     my $text = "$self->{name} $number $self->{before} ";

@@ -1,5 +1,5 @@
-# Passes bytes on between a hub and Redis. After SIGUSR1 the next answer to a publication is lost: Redis has
-# run the script, and both connections end.
+# Passes bytes on between a hub and Redis. After SIGUSR1 the answer to the next publication is lost: Redis has
+# run the script that publishes, and the relay closes both connections.
 package Channels::Relay;
 use v5.36;
 use IO::Select ();

@@ -1,5 +1,5 @@
-# The application of script/channels: clients read a topic as an event stream or by a WebSocket, behind a
-# position or from now on, and publishers add entries to it.
+# The application of script/channels: clients read a topic as an event stream or by a WebSocket, after a
+# position or from the present, and publishers add entries to it.
 use strict;
 use warnings;
 use Future::AsyncAwait;
@@ -16,7 +16,7 @@ async sub stream {
     my $since = length $scope->{query_string} ? $scope->{query_string} : undef;
     await $send->({ type => 'sse.start' });
     my $from = eval { await $send->({ type => 'topic.subscribe', topic => $topic, since => $since }) };
-    # Without a place the stream ends, and its client comes back.
+    # If the subscription fails, the stream ends, and its client comes back.
     return if !$from;
     await $send->({ type => 'sse.send', event => 'from', data => $from });
     while ((await $receive->())->{type} ne 'sse.disconnect') { }

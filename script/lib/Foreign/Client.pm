@@ -1,5 +1,5 @@
-# Asks a server, follows the cookies that it sets, and writes down its answers. What clocks, processes and
-# chance decide is replaced by a word for it; all other bytes count.
+# Asks a server, follows the cookies that it sets, and writes down its answers. Words replace the bytes that
+# depend on clocks, processes and chance; all other bytes are kept.
 package Foreign::Client;
 use v5.36;
 use Compress::Zlib ();
@@ -11,7 +11,7 @@ use TestWebSocket;
 my $FRAMING = qr/(?:date|connection|transfer-encoding)/;
 my $REFUSED = qr/\A(?:$FRAMING|content-length|upgrade|sec-websocket-accept)\z/;
 
-# `beside`: the port of a server that the application asks.
+# `beside`: the port of another server, which the application asks.
 sub new ($class, $port, $beside = undef) {
     return bless { port => $port, beside => $beside, cookies => {}, heard => [] }, $class;
 }
@@ -32,7 +32,7 @@ sub form ($self, $method, $path, @form) {
     return $self->_ask($method, $path, join('&', @pairs), 'Content-Type: application/x-www-form-urlencoded');
 }
 
-# Asks until an answer's body matches; only that it came is written down.
+# Asks until an answer's body matches; of these answers only the fact that one matched is written down.
 sub until ($self, $path, $pattern) {
     my $answer;
     wait_for(sub { ($answer = $self->_exchange('GET', $path, ''))->{body} =~ $pattern }, 60)
@@ -44,14 +44,14 @@ sub until ($self, $path, $pattern) {
 sub _ask ($self, $method, $path, $body, @lines) {
     my $answer = $self->_exchange($method, $path, $body, @lines);
     my $is_zip = grep { $_->[0] eq 'content-encoding' && $_->[1] eq 'gzip' } @{ $answer->{fields} };
-    # memGunzip() empties the string that it gets.
+    # A copy, because memGunzip() empties the string that it gets.
     my $plain =
         _plain_page($is_zip ? Compress::Zlib::memGunzip(my $copy = $answer->{body}) : $answer->{body});
     my @fields;
     for my $field (@{ $answer->{fields} }) {
         my ($name, $value) = @$field;
         next if $name =~ /\A$FRAMING\z/;
-        # A body in which text was replaced has another length.
+        # A body in which words replace bytes has another length.
         $value = 'ITS OWN'
             if $name eq 'content-length'
             && ($value eq length $answer->{body} || $method eq 'HEAD' && $answer->{status} >= 400);
@@ -79,7 +79,7 @@ sub _exchange ($self, $method, $path, $body, @lines) {
 sub websocket ($self, $path) {
     my $socket = TestWebSocket->start($self->{port}, $path);
     my $answer = $socket->answer or die "no answer to the handshake for $path\n";
-    # Of a handshake that is refused the daemon leaves in what it had prepared.
+    # Mojolicious' daemon answers a refused handshake with headers that it had prepared for an accepted one.
     my $skipped = $answer->{status} == 101 ? qr/\Adate\z/ : $REFUSED;
     my @fields  = map { "$_->[0]: $_->[1]" }
         sort { $a->[0] cmp $b->[0] } grep { $_->[0] !~ $skipped } @{ $answer->{fields} };
@@ -104,7 +104,7 @@ sub _plain ($self, $text) {
     $text =~ s/(expires=)[^;]* GMT/$1TIME/g;
     $text =~ s/\b1[0-9]{9}(?:\.[0-9]+)?\b/TIME/g;
     $text =~ s/\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(?:\.[0-9]+)?Z/TIME/g;
-    # Times and durations that Minion shows of jobs and workers.
+    # Times and durations of jobs and workers in Minion's pages.
     $text =~ s/("uptime":)"?[0-9.]+"?/$1DURATION/g;
     $text =~ s/\b0\.[0-9]{6,}\b/DURATION/g;
     $text =~ s/^( *(?:pid|repair_interval): )[0-9]+$/$1NUMBER/mg;
@@ -112,9 +112,9 @@ sub _plain ($self, $text) {
     return $text;
 }
 
-# A page for developers has a request's name, the functions that called the application (those of the server
-# differ, and one that loads a script gives it a package), the program and its log: of which the lines about
-# this request are kept.
+# Mojolicious' page for developers shows a request's id, the functions that called the application (here
+# without the server's, and without the package that a loaded script gets), the program and its log, of which
+# only the lines about this request are kept.
 sub _plain_page ($text) {
     my ($name) = $text =~ /<!-- Request ID: (\S+) -->/ or return $text;
     $text =~ s/\Q$name\E/REQUEST/g;
@@ -123,7 +123,7 @@ sub _plain_page ($text) {
         \s*</td>\s*</tr>}x;
     my @packages;
     $text =~ s{$frame}{push @packages, $1; ''}ge;
-    # The last is the program's.
+    # The last frame is the program's.
     pop @packages;
     $text .= join ' ', 'called by', grep { /\A(?:main|Mojolicious(?!::Command)::.*)\z/ } @packages;
     $text =~
@@ -137,7 +137,7 @@ sub _plain_log ($text) {
     return join "\n", map { s/\A\[[^]]*\] \[\d+\]//r =~ s/Rendering cached/Rendering/r } @lines;
 }
 
-# The text of a session.
+# The text of a session cookie.
 sub _session ($value) {
     return decode_base64($value =~ s/-/=/gr) =~ s/\s+\z//r;
 }

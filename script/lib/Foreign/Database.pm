@@ -1,5 +1,5 @@
-# A PostgreSQL in a temporary folder, which others reach by its Unix socket alone. As root it runs as the user
-# postgres: it refuses to be root.
+# A PostgreSQL server in a temporary folder, which clients reach by its Unix socket only. PostgreSQL refuses
+# to run as root: then it runs as the user postgres.
 package Foreign::Database;
 use v5.36;
 use POSIX       ();
@@ -25,7 +25,7 @@ sub start ($class, $dir) {
     return $self;
 }
 
-# An empty database, under the same name each time; its URL.
+# Makes the database `foreign` anew, empty; returns its URL.
 sub fresh ($self) {
     my @place = ('-h', $self->{dir}, '-U', 'postgres', 'foreign');
     $self->_run(qw(dropdb --if-exists --force), @place);
@@ -61,7 +61,7 @@ sub _log ($dir) {
     return scalar <$in>;
 }
 
-# SIGINT: the fast shutdown.
+# Ends PostgreSQL by SIGINT, its fast shutdown.
 sub DESTROY ($self) {
     return if $self->{owner} != $$ || !$self->{pid};
     local $?;

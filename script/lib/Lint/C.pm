@@ -1,9 +1,10 @@
-# The rules for C: which folder of xs/ may include whose headers, and that the bridge names nothing of a face.
+# The rules for C: the folders of xs/ include only headers of folders that they may know, the bridge names
+# nothing of a face, and no static variable is in two files of a folder.
 package Lint::C;
 use v5.36;
 
-# The folders whose headers a folder may include besides its own, peregrine.h, Perl's and the system's. A face
-# knows the bridge, and no other face.
+# Folders whose headers a folder may include, besides its own headers, peregrine.h, Perl's and the system's. A
+# face knows the bridge, and no other face.
 my %MAY = (
     bridge => [],
     pagi   => ['bridge'],
@@ -35,7 +36,7 @@ sub _includes ($source) {
     return @findings;
 }
 
-# In code; a comment may say what something is for.
+# Finds names of folders that a folder must not know, in code: comments may mention them.
 sub _names ($source) {
     my $folder = _folder($source);
     my %known  = map  { $_ => 1 } $folder, @{ $MAY{$folder} // [] };
@@ -55,8 +56,8 @@ sub _names ($source) {
     return @findings;
 }
 
-# The files of a folder become one object (Makefile.PL). There two functions of one name are an error, but two
-# variables without a first value become one.
+# The files of a folder become one object (Makefile.PL). In one object two static functions of one name are an
+# error, but two static variables without a value become one variable: such variables are found here.
 sub _statics (@sources) {
     my %files;
     for my $path (map { glob "xs/$_/*.c" } sort keys %MAY) {
@@ -79,7 +80,8 @@ sub _statics (@sources) {
 
 sub _folder_of ($path) { return $path =~ s{/[^/]+\z}{}r }
 
-# The shared library exports what peregrine.h declares, under the version that it says.
+# Compares the functions that peregrine.h declares with those that the shared library exports (peregrine.map),
+# and their versions.
 sub exports (@files) {
     my ($header, $map) = map { "engine/include/peregrine.$_" } qw(h map);
     return if !grep { $_ eq $header || $_ eq $map } @files;

@@ -1,13 +1,13 @@
-# The width of a line: 110 columns. A line may be longer where no break helps: because of a literal or a
-# word that fills a line even alone, in a row of a table, and in files that are kept as they were.
+# The width of a line: 110 columns. A line may be longer where no break helps: because a literal or a word
+# alone is longer than a line, in a row of a table, and in files that are not edited by hand.
 package Lint::Lines;
 use v5.36;
 
 my $WIDTH = 110;
-# As published, and pages that tools write: figures of script/bench, the words of judges.
+# Files that are not edited: published interfaces, and pages that tools write (benchmarks, judges' results).
 my $AS_IS = qr{\Aengine/test/frozen/|\Adocs/BENCHMARKS\.md\z|\Alib/PAGI/Server/Compliance\.pod\z};
 
-# Texts within a program: strings, lines of strings, patterns.
+# Patterns for literals in each language: strings, lines of strings, regular expressions.
 my %LITERAL = (
     zig  => qr{\\\\.*|"(?:[^"\\]|\\.)*"},
     c    => qr{"(?:[^"\\]|\\.)*"},
@@ -29,7 +29,8 @@ sub findings ($source) {
             my $columns = length $line;
             return if $columns <= $WIDTH || $tables && $line =~ /\A\|/;
             my ($indent) = $line =~ /\A(\s*)/;
-            my $room     = $WIDTH - length($indent) - 1;    # and a comma, or what else closes
+            # less one column, for a comma or bracket behind the literal
+            my $room     = $WIDTH - length($indent) - 1;
             my @pieces   = (split(' ', $line), $literal ? $line =~ /($literal)/g : ());
             return if grep { length > $room } @pieces;
             push @findings, $source->at($number, "$columns columns, the limit is $WIDTH");

@@ -1,5 +1,6 @@
-# The rules for Perl: perltidy with the project's .perltidyrc, strict and warnings, `perl -c`, tests
-# that say why they skip, subs within a screen, no wire bytes in lib/, no `eval` that hides errors.
+# The rules for Perl: perltidy with the project's .perltidyrc, strict and warnings, `perl -c`, tests with
+# deadlines and with reasons for skipping, subs of 80 lines at most, no wire bytes in lib/, no `eval` that
+# hides errors.
 package Lint::Perl;
 use v5.36;
 use Digest::SHA    qw(sha1_hex);
@@ -7,18 +8,18 @@ use File::Basename qw(dirname);
 use File::Path     qw(make_path);
 use POSIX          ();
 
-my $SUB_LINES_MAX = 80;                                  # "about 70"
-my $CACHE         = '.peregrine/tidy.texts';             # for each file the digest of its text that is tidy
+my $SUB_LINES_MAX = 80;                                  # the rule says "about 70"
+my $CACHE         = '.peregrine/tidy.texts';             # for each file, the digest of its tidy text
 my $STYLE         = '.perltidyrc';
-my $RECENT        = 50;                                  # commits
-my $NOT_OURS      = qr{\Abench/peers/};                  # may need a peer's modules to compile
-my $CLIENT        = 'lib/Peregrine/Server/WarmUp.pm';    # asks our own engine
-my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;   # TestTools, and what loads it
+my $RECENT        = 50;                                  # commits whose files a brief run looks at
+my $NOT_OURS      = qr{\Abench/peers/};                  # others' files, which may need modules
+my $CLIENT        = 'lib/Peregrine/Server/WarmUp.pm';    # a client of our engine; may contain CR LF
+my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;    # or loads TestTools
 
-# Code that compiles a file, or several tests.
+# A program that compiles one file or several tests.
 my @INCLUDE  = qw(-Iblib/lib -Iblib/arch -It/lib -Iscript/lib);
 my $COMPILES = <<'PERL';
-sub compiles { return eval $_[0] }    # where the text sees no variables of this code
+sub compiles { return eval $_[0] }    # compiles a text out of reach of this program's variables
 use strict;
 use warnings;
 use PAGI::Server;
@@ -43,8 +44,9 @@ for my $path (@ARGV) {
 }
 PERL
 
-# A call that hands its own @_ on: to an `async sub` that waits, Future::AsyncAwait frees it twice. Behind a
-# backslash, defined or exists it is none; nor are entities of HTML.
+# A call without a list, which hands on the caller's @_: in an `async sub` that awaits, Future::AsyncAwait
+# frees that @_ twice. Behind a backslash, `defined` or `exists` this is no call; nor are HTML's entities
+# calls.
 my $NO_LIST          = qr/(?!\s*\()/;
 my $SHARES_ARGUMENTS = qr/
     \bgoto \s+ &
@@ -58,7 +60,7 @@ sub shares_arguments ($line) { return $line !~ /^\s*\#/ && $line =~ $SHARES_ARGU
 
 sub findings (@sources) {
     return () unless @sources;
-    my $tidied = _meanwhile(sub { _tidy(@sources) });                 # takes as long as to compile them all
+    my $tidied = _meanwhile(sub { _tidy(@sources) });                 # takes as long as compiling all files
     my @others = (_compile(@sources), map { _rules($_) } @sources);
     return ($tidied->(), @others);
 }
@@ -81,9 +83,10 @@ sub _meanwhile ($finds) {
     };
 }
 
-# perltidy is slow, so the text that was tidy under this style is remembered of each file, those that this run
-# leaves out included. A new clone begins with the texts of the last run of the user in another one. Without
-# either, script/test looks at the files of the last commits only, as each was looked at when it came.
+# perltidy is slow, so each file's text that was tidy under this style is remembered, also of files that this
+# run leaves out. A new clone begins with the texts that the user's last run in another clone remembered. In
+# brief runs (PEREGRINE_BRIEF) only files of the last commits are tidied: older files were when they were
+# committed.
 sub _tidy (@sources) {
     eval { require Perl::Tidy; 1 }
         or return "$STYLE:1: Perl::Tidy is missing; run script/bootstrap\n";
@@ -105,7 +108,7 @@ sub _tidy (@sources) {
     return @findings;
 }
 
-# Files that differ from an earlier commit, and new ones; undef for all, as where the style is one of them.
+# Files that are new or differ from an earlier commit; undef, which means all files, if the style differs.
 sub _recent () {
     my @changed = split /\0/, `git diff -z --name-only HEAD~$RECENT -- 2>/dev/null`;
     return if $? || grep { $_ eq $STYLE } @changed;
@@ -117,7 +120,7 @@ sub _shared_cache () {
     return "$folder/peregrine/tidy.texts";
 }
 
-# Writes a cache at once, as other runs may read it. One that cannot be written is done without.
+# Writes a cache in one step, because other runs may read it. A cache that cannot be written is left out.
 sub _keep ($path, @lines) {
     make_path(dirname($path), { error => \my $problems });
     open my $out, '>', "$path.$$" or return;
@@ -159,8 +162,9 @@ sub _compile_alone ($source) {
     return $source->at($line // 1, 'perl -c: ' . ($message // 'does not compile'));
 }
 
-# Tests load the same modules, which takes most of the time: each is compiled in a child of a process that has
-# loaded these, and alone where that fails. A module that a test does not name itself is missed when it runs.
+# Loading modules takes most of the time of compiling tests: a process loads the common modules once, and
+# compiles each test in a child. A test that fails so is compiled alone. A test that forgets to load one of
+# these modules is found when it runs.
 sub _compile_tests (@sources) {
     return () unless @sources;
     my %compiles = map { $_ => 1 } split /\n/,
@@ -215,8 +219,8 @@ sub _rules ($source) {
     return @findings;
 }
 
-# Each `eval` of the code that is installed: its function looks at $@, or a comment before it, or in its line,
-# says which error may go nowhere (`# Expected: ...`). What else it would hide is to be let out.
+# Finds an `eval` in installed code that may hide errors: its function must look at $@, or a comment before
+# the `eval` or in its line must name the expected error (`# Expected: ...`), which may be ignored.
 sub _hidden_errors ($source) {
     my @lines = ($source->lines);
     my ($in_pod, @findings) = (0);
@@ -234,7 +238,7 @@ sub _hidden_errors ($source) {
     return @findings;
 }
 
-# Perl 5.32 can read what is installed, and the tests, but those that say so before they ask for more.
+# Perl 5.32 must be able to compile installed code and tests, except for tests that check the version first.
 sub _too_new ($source) {
     return () if $source->text =~ /if \$\] < 5\.036/;
     my @findings;

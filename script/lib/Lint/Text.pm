@@ -1,9 +1,9 @@
-# A source file, and the rules that hold in every language: a header that says what the file is for,
-# an implementation of bounded length, no unfinished business. Does not know any grammar.
+# A source file, and the rules that hold in every language: a header that says what the file is for, an
+# implementation of bounded length, no mark of unfinished work. It knows no language's grammar.
 package Lint::Text;
 use v5.36;
 
-# Spelt so that this file does not find itself.
+# In pieces, so that this file does not match.
 my $UNFINISHED = join '|', 'TO' . 'DO', 'FIX' . 'ME', 'X' x 3, 'HA' . 'CK';
 
 my %HEADER = (
@@ -18,7 +18,7 @@ my %HEADER = (
     lua    => [ qr{\A--},        'a Lua file starts with a comment' ],
 );
 
-# The file, or undef when it is none that the house has rules for.
+# Reads a file; undef if there are no rules for its kind.
 sub read ($class, $path) {
     open my $in, '<', $path or die "$path: $!\n";
     my $text = do { local $/; <$in> }
@@ -40,7 +40,7 @@ sub each_line ($self, $code) {
     return;
 }
 
-# How many lines are implementation: tests and documentation at the foot do not count.
+# The number of lines of implementation: tests, and documentation at the end of the file, do not count.
 sub implementation_lines ($self) {
     return 0 if $self->{path} =~ m{(?:^|/)(?:t|test)/|\.t\z|_test\.zig\z};
     my ($kind, $lines, $in_pod) = ($self->{kind}, 0, 0);

@@ -1,12 +1,13 @@
-# The rules for Zig: formatting, who may import whom (the arrows of ARCHITECTURE.md), what a layer
-# must not know, functions within a screen. Lines after the first test are tests and free of them.
+# The rules for Zig: formatting, imports between layers (the arrows of ARCHITECTURE.md), words that a layer
+# must not contain, functions of 80 lines at most. Lines after the first test are tests, for which only the
+# rules of formatting, imports and functions hold.
 package Lint::Zig;
 use v5.36;
 use File::Spec::Functions qw(canonpath);
 
-my $FUNCTION_LINES_MAX = 80;    # "about 70"
+my $FUNCTION_LINES_MAX = 80;    # the rule says "about 70"
 
-# Which modules a layer names. Everybody has std; a layer's own files are imported by path.
+# Modules that each layer may import by name, besides @EVERYBODY. A layer imports its own files by path.
 my $SRC = 'engine/src';
 my %MAY = (
     protocol => [],
@@ -19,9 +20,9 @@ my %MAY = (
     web      => [qw(peregrine)],
     ''       => [qw(server native protocol io tls)],    # the public face, $SRC/peregrine.zig
 );
-my @EVERYBODY = qw(std builtin);                        # and what build.zig tells a layer: NAME_options
+my @EVERYBODY = qw(std builtin);                        # and options of build.zig: NAME_options
 
-# Words that the code of a layer must not contain. Its comments may.
+# Words that the code of a layer must not contain; comments may.
 my %MUST_NOT = (
     protocol => [
         qr/\bstd\.(?:os|posix|heap|log|Thread|fs|net|process|debug\.print|time(?!\.epoch)|Io(?!\.(?:Reader|Writer|net\.Ip[46]Address)))\b/,
@@ -32,7 +33,7 @@ my %MUST_NOT = (
         'clocks, descriptors, logs; memory and randomness are given to it'
     ],
     io => [ qr/http/i, 'HTTP' ],
-    # The name of an option may hold the word.
+    # Names of options may contain the word.
     map {
         $_ => [
             qr/(?<!config\.)\bhttp[123]\b(?!: (?:bool|Multiplexing)\b| = Rule\b)/,
@@ -41,13 +42,13 @@ my %MUST_NOT = (
     } qw(server native abi),
 );
 
-# An exchange knows its lane and nothing below, and so do those who answer it: files that name no kind of
-# session, and no transport of many.
+# An exchange, and all files that answer exchanges, know its lane but no kind of session and no transport of
+# many streams: they must not contain these words.
 my $ABOVE_LANES = qr{\A\Q$SRC\E/(?:native|abi|web|server/(?:worker/)?(?:exchange|websocket)\.zig)\b};
 my $BELOW_LANES = qr/\b(?:carrier|Multiplex(?:ed)?|isStream|session\.(?:single|stream)|lane\.transport)\b/;
 
-# Layers whose structs carry state have an assertion, or a call of invariants, for each fourth function. A new
-# file may have fewer: the layer as a whole counts, where all of it is looked at.
+# A layer whose structs carry state must have an assertion or a call of `invariants` for every fourth
+# function. The layer as a whole counts, if all of its files are looked at; a single file may have fewer.
 my $ASSERTIONS_PER_FUNCTION = 0.25;
 my %ASSERTS                 = map { $_ => 1 } qw(server abi);
 
@@ -84,7 +85,8 @@ sub _is_among ($path, @sources) {
     return scalar grep { $_->path eq $path } @sources;
 }
 
-# The formatter prints the names of files that it would change, and what it cannot parse.
+# Runs zig fmt, which prints the names of files that it would change, and errors of files that it cannot
+# parse.
 sub _format (@sources) {
     my $zig     = $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig';
     my @command = ($zig, 'fmt', '--check', map { $_->path } @sources);
@@ -150,7 +152,7 @@ sub _ignorance ($source) {
     return @findings;
 }
 
-# zig fmt has aligned every closing brace with its function.
+# Measures functions. zig fmt has indented each closing brace as its function.
 sub _functions ($source) {
     my ($name, $start, $indent, @findings);
     $source->each_line(
@@ -162,10 +164,11 @@ sub _functions ($source) {
                 undef $name;
             }
             elsif (defined $name && $line =~ /\A\Q$indent\E\).*(?:;|\btype \{)\z/) {
-                undef $name;    # parameters on lines of their own, and then no body, or a container
+                # the end of parameters on lines of their own, without a body, or of a container
+                undef $name;
             }
             elsif (!defined $name && $line =~ /\A(\s*)(?:\w+ )*fn (\w+)\(/) {
-                # A function that returns a type is a container; its members are measured by themselves.
+                # A function that returns a type is a container; its functions are measured.
                 return if $line =~ /\btype \{\z/ || $line =~ /[;}]\z/;
                 ($indent, $name, $start) = ($1, $2, $number);
             }

@@ -1,6 +1,6 @@
-# A copy of the tree in which mutants are compiled and run, one after the other. What a mutant does there
-# stays there: it has limits on time, processor time and memory.
-# Does not know: what is changed, and which tests are meant for it.
+# A copy of the source tree in which mutants are compiled and run, one after the other, with limits on time,
+# CPU time and memory: whatever a mutant writes stays in the copy. Mutate::Source makes the mutants,
+# Mutate::Suites chooses the tests.
 package Mutate::Bench;
 use v5.36;
 use Cwd            qw(realpath);
@@ -14,8 +14,8 @@ my $RUNNER          = realpath(dirname(__FILE__) . '/runner.zig');
 my $MEMORY_KIB      = 8 << 20;
 my $COMPILE_SECONDS = 300;
 
-# `from`: the tree; `suites`: a class like Mutate::Suites; `zig`: the compiler; `folder`: a place of
-# its own, made here.
+# `from`: the source tree; `suites`: a class like Mutate::Suites; `zig`: the compiler; `folder`: the folder of
+# the copy, which is made here.
 sub new ($class, %given) {
     my $self = bless { limits => {}, %given }, $class;
     for my $part ($self->{suites}->folders) {
@@ -27,10 +27,9 @@ sub new ($class, %given) {
     return $self;
 }
 
-# Tries mutants of one file, with what is near it: runs the suites, nearest first, until one of them notices.
-# Calls $answer with each mutant and its verdict: 'killed SUITE: TEST', 'killed SUITE: time', 'does not
-# compile', 'survived'.
-# Dies if a suite does not pass on the unchanged tree.
+# Tries mutants of one file: runs the file's suites, nearest first, until a test notices the mutant. Calls
+# $answer with each mutant and its verdict: 'killed SUITE: TEST', 'killed SUITE: time', 'does not compile',
+# 'survived'. Dies if a suite does not pass on the unchanged tree.
 sub try ($self, $path, $answer, @mutants) {
     my @suites   = @{ $mutants[0]{suites} };
     my $file     = "$self->{folder}/$path";
@@ -53,7 +52,7 @@ sub try ($self, $path, $answer, @mutants) {
     return;
 }
 
-# Mutants that keep the others from compiling are taken out, and compiled alone later.
+# Compiles a file's mutants together. A mutant that does not compile is taken out, and compiled alone later.
 sub _compile_together ($self, $path, $switch, $suite) {
     while ($switch->mutants) {
         _write("$self->{folder}/$path", $switch->text);
@@ -81,7 +80,7 @@ sub _try_alone ($self, $file, $original, $text, @suites) {
     return $verdict;
 }
 
-# How long a suite may take, by what it takes on the unchanged tree: seconds, and seconds of processor time.
+# The limits of a suite, from its times on the unchanged tree: seconds, and seconds of CPU time.
 sub _limits ($self, $suite) {
     $self->_compile($suite) or die "$suite does not compile:\n" . $self->_output;
     my ($cpu, $start) = (_cpu(), time);
@@ -94,7 +93,7 @@ sub _verdict ($self, $suite, @arguments) {
     my $end = $self->_run([ $self->_program, @arguments ], @{ $self->{limits}{$suite} });
     return 'survived'            if $end eq 'passed';
     return "killed $suite: time" if $end eq 'late';
-    # The runner's line of the test that it was at, or the first that failed.
+    # The runner's line about the test that ran last, or about the first test that failed.
     my $output = $self->_output;
     my ($test) = $output =~ /^\d+\/\d+ (\S[^\n]*?)\.\.\.(?!OK|SKIP)/m;
     return "killed $suite: " . ($test // $end);
@@ -109,10 +108,10 @@ sub _output ($self) {
 
 sub _compile ($self, $suite) {
     my $cache = "$self->{folder}/cache";
-    # The compiler's cache of a mutant is never used again, and its program is large.
+    # A mutant's part of the compiler's cache is never used again, and its program is large.
     remove_tree("$cache/o", "$cache/tmp");
-    # Without debug information, which takes as long as the rest; whose fault an error elsewhere is is in the
-    # trace.
+    # Without debug information, which takes as long as all the rest. The reference trace of an error in
+    # another file names the mutant.
     my @command =
         ($self->{zig}, qw(test -ODebug -fstrip -freference-trace=16 --test-no-exec --test-runner), $RUNNER);
     push @command, '--cache-dir', $cache, '-femit-bin=' . $self->_program;
@@ -122,7 +121,7 @@ sub _compile ($self, $suite) {
     return $end eq 'passed';
 }
 
-# Runs a command to its end: 'passed', 'failed', 'late'. Its process group goes with it.
+# Runs a command to its end and kills its process group: 'passed', 'failed' or 'late'.
 sub _run ($self, $command, $seconds, $cpu_seconds) {
     my $pid = fork // die "fork: $!\n";
     if (!$pid) {

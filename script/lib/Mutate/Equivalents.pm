@@ -1,6 +1,6 @@
-# The mutants that no test can kill, each with the reason why: they do what the original does. The
-# list names lines by their text, so that it survives changes elsewhere; `stale` finds entries that
-# name nothing any more.
+# The mutants that no test can kill, because they do what the original code does, each with the reason. The
+# list names lines by their text, so that it survives changes of other lines; `stale` finds entries whose
+# lines are gone.
 #
 #     protocol/http1/framing.zig
 #     - the line
@@ -26,14 +26,14 @@ sub read ($class, $path) {
 
 sub _key ($file, $from, $to) { return join "\n", $file, $from, $to }
 
-# Why a mutant is equivalent; undef if it is not in the list.
+# The reason why a mutant is equivalent; undef if the list does not have it.
 sub reason ($self, $mutant) {
     my $key = _key(@$mutant{qw(path from to)});
     $self->{used}{$key} = 1 if exists $self->{reasons}{$key};
     return $self->{reasons}{$key};
 }
 
-# Entries for these files that `reason` was never asked for.
+# Entries for these files that no call of `reason` has asked for.
 sub stale ($self, @paths) {
     my %of = map { $_ => 1 } @paths;
     return sort grep { $of{ (split /\n/)[0] } && !$self->{used}{$_} } keys %{ $self->{reasons} };

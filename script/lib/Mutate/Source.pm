@@ -1,11 +1,11 @@
-# The mutants of a Zig file: every small change to its code that its tests should notice. The code is read as
-# tokens, so that comments, strings, tests, and what only tests use stay as they are.
-# Does not know: how a mutant is compiled and run.
+# The mutants of a Zig file: all small changes to its code that its tests should notice. The code is read as
+# tokens, so that comments, strings, tests, and code that only tests use are left alone. Mutate::Bench
+# compiles and runs the mutants.
 package Mutate::Source;
 use v5.36;
 
-# The replacements of each token. Opposites are left out: a test that notices when an operator becomes a
-# similar one notices its opposite, too.
+# The replacements of each token. Opposites are left out: a test that notices a similar operator notices the
+# opposite one, too.
 my %OPERATORS = (
     '==' => [ '!=', '<=', '>=' ],
     '!=' => [ '==', '<',  '>' ],
@@ -29,7 +29,7 @@ my %OPERATORS = (
     '>>' => ['<<'],
 );
 my %WORDS = (and => 'or', or => 'and', true => 'false', false => 'true', '@min' => '@max', '@max' => '@min');
-my $OPERAND = qr/\A(?:[\w")\]}]|\.[*?])/;    # with which what stands before a binary operator ends
+my $OPERAND = qr/\A(?:[\w")\]}]|\.[*?])/;    # the end of a binary operator's left operand
 
 my $TOKEN = qr{
       (?<comment> //[^\n]* )
@@ -40,9 +40,9 @@ my $TOKEN = qr{
                 | << | >> | \+\+ | \*\* | \|\| | \.\. | \.[*?] | \S )
 }x;
 
-# The mutants of a text, in its order: hashes with `line`, `kind`, `from` and `to`, the line before and after
-# the change, `text`, the whole of the mutated text, `edits`, the change itself, and `function`, the innermost
-# one around it, if it can be called through another of its name (see _functions).
+# The mutants of a text, in its order: hashes with `line`; `kind`; `from` and `to`, the line before and after
+# the change; `text`, the whole mutated text; `edits`, the change itself; and `function`, the innermost
+# function around it, undef if there can be no variant of that function (see _functions).
 sub mutants ($text) {
     my @tokens = _tokens($text);
     my @changes =
@@ -56,8 +56,8 @@ sub mutants ($text) {
         sort    { $a->[1][0] <=> $b->[1][0] } @changes;
 }
 
-# A change is a kind and edits, the last one first in the text; an edit: where, how many bytes, and what
-# comes in their place.
+# Makes a mutant of a change, which is a kind and edits, the last one in the text first. An edit is a place, a
+# number of bytes to remove, and the text to insert.
 sub _mutant ($text, $kind, @edits) {
     my $mutated = $text;
     substr $mutated, $_->[0], $_->[1], $_->[2] for @edits;
@@ -79,8 +79,8 @@ sub _line ($text, $start) {
 
 # ---- Reading ---------------------------------------------------------------------------------------
 
-# Tokens with `text`, `at`, `line`, `code` (whether it may be changed), and for brackets the
-# index of their partner.
+# Tokens with `text`, `at`, `line`, `code` (true if it may be changed), and for brackets `partner`, the index
+# of the other bracket.
 sub _tokens ($text) {
     my (@tokens, @open);
     my $line = 1;
@@ -104,7 +104,8 @@ sub _tokens ($text) {
     return @tokens;
 }
 
-# Tests, what the compiler itself checks, assertions (they hold), and what only tests use.
+# Marks the tokens that are left alone: tests, blocks that the compiler runs, assertions (which always hold),
+# and declarations that only tests use.
 sub _leave_alone ($tokens, $text) {
     my $skip = sub ($from, $to) { $_->{code} = 0 for @$tokens[ $from .. $to ] };
     for my $at (0 .. $#$tokens) {
@@ -128,7 +129,7 @@ sub _leave_alone ($tokens, $text) {
     return;
 }
 
-# Private declarations at the left margin: name, first and last token.
+# Declarations that begin a line with `fn`, `const` or `var`: name, first and last token.
 sub _top_level ($tokens, $text) {
     my @found;
     for my $at (0 .. $#$tokens - 1) {
@@ -157,10 +158,10 @@ sub _block ($tokens, $at) {
     return $at;
 }
 
-# The functions, inner ones behind outer ones: `from` and `to`, where they lie, `body`, where their body
-# begins, `name` and `name_at`, `head`, all before the body, `arguments`, the names to call another one with,
-# and `is_inline`. Undefined in its place if there can be no other one of the same type: exported ones, and
-# those that answer with a type that is made there.
+# The functions, inner ones behind outer ones: `from` and `to`, their bounds; `body`, the place of the body;
+# `name` and `name_at`; `head`, the text before the body; `arguments`, the names with which the head calls a
+# variant; `is_inline`; `is_fixed`: there can be no variant of this type, because the function is exported, or
+# returns a type that is made in its head.
 sub _functions ($text, @tokens) {
     my @found;
     for my $at (grep { $tokens[$_]{text} eq 'fn' && $tokens[ $_ + 1 ]{kind} eq 'word' } 0 .. $#tokens) {
@@ -189,7 +190,7 @@ sub _functions ($text, @tokens) {
     return @found;
 }
 
-# The index of the brace behind a type; the braces of the type itself are skipped.
+# The index of the brace that follows a type; braces within the type are skipped.
 sub _behind_type ($tokens, $at) {
     while ($at < $#$tokens) {
         my $token = $tokens->[$at];
@@ -205,7 +206,7 @@ sub _behind_type ($tokens, $at) {
     return undef;
 }
 
-# Parameters without a name get one.
+# The head of a function and its parameters' names; parameters without a name get one.
 sub _head ($text, $from, $to, @tokens) {
     my $head = substr $text, $from, $to - $from;
     my ($depth, $moved, @arguments) = (0, 0);
@@ -236,29 +237,31 @@ sub _of_token ($tokens, $at) {
         my $is_type = $before eq '[' && $after =~ /\A[\]:]\z/ && $tokens->[ $at + 2 ]{text} =~ /\A\w/;
         my $value   = $token->{text} =~ s/_//gr;
         return if $is_type || $value =~ /\A\d.*[.e]/ && $value !~ /\A0x/ || length $value > 18;
-        no warnings 'portable';    # 64 bits
+        no warnings 'portable';    # of more than 32 bits
         $value = oct $value if $value =~ /\A0/;
         return map { $change->('constant', $_) } $value + 1, $value > 0 ? $value - 1 : ();
     }
     if ($token->{kind} eq 'word') {
         my $with = $WORDS{ $token->{text} } // return;
-        return if $before eq '.' || $token->{text} eq 'true' && $before eq '(';    # a name; while (true)
+        # a field's name, and `while (true)`, stay
+        return if $before eq '.' || $token->{text} eq 'true' && $before eq '(';
         return $change->($with =~ /\A(?:and|or)\z/ ? 'logic' : 'constant', $with);
     }
     return if $token->{kind} ne 'sign';
     my $is_binary = $before =~ $OPERAND && $before !~ /\A(?:return|and|or|if|while|else|try|catch|orelse)\z/;
     return $change->('condition', '') if $token->{text} eq '!' && !$is_binary && $after =~ /\A[\w(.]/;
     return
-        if !$is_binary || $token->{text} eq '*' && ($before eq ']' || $after eq 'const');   # a pointer's type
+        # the star of a pointer type
+        if !$is_binary || $token->{text} eq '*' && ($before eq ']' || $after eq 'const');
     my $kind = $token->{text} =~ /\A(?:[=!<>]=|[<>])\z/ ? 'comparison' : 'arithmetic';
-    # Nothing is less than zero: numbers with signs are rare.
+    # Most numbers are unsigned: a comparison with 0 is not changed into one that means the same for them.
     my %same = $after eq '0' ? ('==' => '<=', '!=' => '>', '>' => '!=', '<=' => '==') : ();
     return map { $change->($kind, $_) }
         grep { $_ ne ($same{ $token->{text} } // '') } @{ $OPERATORS{ $token->{text} } // [] };
 }
 
-# Conditions that always hold and never do; what they name stays in use. Where something is captured there is
-# no condition to change.
+# Makes conditions that always hold or never do, in which all names stay in use. An `if` or `while` that
+# captures a value has no condition.
 sub _of_condition ($tokens, $at) {
     my ($token, $open) = @$tokens[ $at, $at + 1 ];
     return if $token->{text} !~ /\A(?:if|while)\z/ || !defined $open->{partner} || $open->{text} ne '(';
@@ -269,8 +272,8 @@ sub _of_condition ($tokens, $at) {
         $token->{text} eq 'if' ? 'or true' : ();
 }
 
-# Mutants without a call or assignment that fills a line, or a prong of a switch. The names in it stay in use,
-# so that the mutant compiles. Calls of `invariants` stay.
+# Mutants without a call or an assignment that fills a line, or without the call of a switch prong. Its names
+# stay in use, so that the mutant compiles. Calls of `invariants` stay.
 sub _of_statements ($text, @tokens) {
     my %is_code = map { $_->{at} => $_->{code} } @tokens;
     my $thing   = qr/[a-z_]\w*(?:\.[\w*?]+|\[[^\]\n]*\])*+/;

@@ -1,6 +1,6 @@
-# Which tests are nearest to a file of the engine, and how a test program is compiled: by the modules
-# of engine/build.zig, which is read for them, but without its overhead, each program alone and
-# without optimisation.
+# Chooses the tests that are nearest to a file of the engine, and compiles a test program with the modules of
+# engine/build.zig, which is read for them: each program alone, without build.zig's overhead and without
+# optimisation.
 package Mutate::Suites;
 use v5.36;
 use Cwd            qw(realpath);
@@ -10,11 +10,11 @@ my $ENGINE = 'engine';
 my $TREE   = realpath(dirname(__FILE__) . '/../../..');
 my $BUILD  = _slurp("$TREE/$ENGINE/build.zig");
 
-# Modules: where they lie, and what they import. Those of options are made by `prepare`.
+# Modules: the path of a module and the names of its imports. `prepare` makes the modules of options.
 my %MODULES  = _modules();
 my @PROGRAMS = _programs();
 
-# Test programs: root file and what it imports.
+# Test programs: the root file of each, and the names of its imports.
 my %SUITES = (
     protocol     => $MODULES{protocol},
     server       => $MODULES{server},
@@ -38,7 +38,7 @@ sub _modules () {
     return %modules;
 }
 
-# The files of the test program `package`, but for the file that needs build.zig's options.
+# The files of the test program `package`, except for the file that needs build.zig's options.
 sub _programs () {
     return grep { $_ ne 'target' } map { s/_test\.zig\z//r } _imports('test/package.zig');
 }
@@ -53,7 +53,8 @@ sub _imports ($file) {
     return @imports;
 }
 
-# By the path below engine/src, the first that matches. What is named first runs first.
+# Suites by a file's path below engine/src: the first pattern that matches counts. The suites run in this
+# order.
 my @NEAREST = (
     [ qr{\Aprotocol/http1/}                                   => qw(protocol:http1. wire-http1) ],
     [ qr{\Aprotocol/websocket/}                               => qw(protocol:websocket. wire-websocket) ],
@@ -74,8 +75,8 @@ my @NEAREST = (
 );
 my @SERVER = (@PROGRAMS, qw(many-cases tls-server));
 
-# The suites for a file, nearest first: the tests that it holds itself, those of its module, and the programs
-# that are about it. `thorough`: everything that runs the file.
+# The suites for a file, nearest first: the tests in the file itself, the tests of its module, and the
+# programs that test it. `thorough`: all suites that run the file.
 sub nearest ($class, $path, $has_tests, $thorough = 0) {
     my ($below) = $path =~ m{\A$ENGINE/src/(.*)\.zig\z} or return;
     my ($row)   = grep { $below =~ $_->[0] } @NEAREST   or return;
@@ -90,10 +91,10 @@ sub nearest ($class, $path, $has_tests, $thorough = 0) {
 
 sub names ($class) { return sort keys %SUITES }
 
-# The files of the test program `package`.
+# Names of the files of the test program `package`.
 sub programs ($class) { return @PROGRAMS }
 
-# A bench needs a copy of these folders of the tree, and what `prepare` makes in it.
+# Folders of the source tree that the bench copies; `prepare` adds files to the copy.
 sub folders ($class) {
     return map { "$ENGINE/$_" } qw(src test);
 }

@@ -1,12 +1,11 @@
-# Mutants side by side in one program: each changed function stands there in all its variants, and a number
-# that is set at the start of the program says which one runs. So a suite is compiled once for a file, not
-# once for each mutant.
-# Does not know: how a program is compiled, and what its tests say.
+# Puts many mutants into one program: each changed function has all its variants, and a number that is set at
+# the start of the program decides which variant runs. So a suite is compiled once for a file, and not once
+# for each mutant. Mutate::Bench compiles and runs the program.
 package Mutate::Switch;
 use v5.36;
 
-# Of a text and its mutants (as of Mutate::Source, with `function`): a switch, and `alone`, those that cannot
-# be part of it, since they are outside of functions or in one that answers with a type of its own.
+# Takes a text and its mutants (of Mutate::Source). Mutants outside of functions, or in a function that can
+# have no variant, are not part of the program: `alone` lists them.
 sub new ($class, $text, @mutants) {
     my $self = bless { text => $text, functions => {}, alone => [] }, $class;
     my $number;
@@ -20,13 +19,13 @@ sub new ($class, $text, @mutants) {
 
 sub alone ($self) { return @{ $self->{alone} } }
 
-# The mutants that are part of the program, with their numbers, in order.
+# The mutants in the program, with their numbers, in order.
 sub mutants ($self) {
     my %all = map { %$_ } values %{ $self->{functions} };
     return map { [ $_, $all{$_} ] } sort { $a <=> $b } keys %all;
 }
 
-# Removes mutants whose fate is known from the text.
+# Removes mutants whose verdict is known.
 sub drop ($self, @numbers) {
     for my $variants (values %{ $self->{functions} }) {
         delete @$variants{@numbers};
@@ -35,7 +34,7 @@ sub drop ($self, @numbers) {
     return;
 }
 
-# The whole text. Remembers which mutant each of its lines belongs to.
+# The text of the program. Remembers which mutant each of its lines belongs to.
 sub text ($self) {
     my ($text, $seen) = ('', 0);
     $self->{lines} = [];
@@ -58,15 +57,15 @@ sub _add ($self, $text, $from, $number, $part) {
     return;
 }
 
-# The compiler complains of a line: the mutant on it, or the whole function, gets a program of its own. False
-# if the line belongs to neither.
+# After a compiler error in this line: the mutant there, or all mutants of the function, move to `alone`.
+# Returns their number, 0 if the line belongs to no function.
 sub give_up_line ($self, $line) {
     my ($part) = grep { $_->[0] <= $line } reverse @{ $self->{lines} } or return 0;
     my (undef, $from, $number) = @$part;
     return $self->_give_up($from, $number);
 }
 
-# The compiler complains of the name of a mutant's function, which gets a program of its own.
+# After a compiler error that names the function of a mutant: this mutant moves to `alone`.
 sub give_up_name ($self, $name) {
     my ($number) = $name =~ /_mutant(\d+)\z/ or return 0;
     my ($from)   = grep { $self->{functions}{$_}{$number} } keys %{ $self->{functions} };
@@ -82,7 +81,8 @@ sub _give_up ($self, $from, $number) {
     return scalar grep { defined } @leaving;
 }
 
-# The function's name and head stay; what is evaluated at compile time knows no number.
+# The function under its own name, which calls the selected variant. Calls at compile time cannot read the
+# number: they do not compile.
 sub _dispatch ($function, @numbers) {
     my $call = sub ($number) {
         "return $function->{name}_mutant$number(" . join(', ', @{ $function->{arguments} }) . ')';

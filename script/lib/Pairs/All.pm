@@ -1,4 +1,4 @@
-# The rows of script/pairs, a few at a time, each in a process of its own that is bounded in time.
+# Runs the rows of script/pairs, a few at a time, each in a process of its own with a time limit.
 package Pairs::All;
 use v5.36;
 use Certificates;
@@ -25,7 +25,7 @@ sub rows ($self) {
 sub main ($self) {
     my @rows = $self->rows;
     say "seed $self->{seed}, ${\scalar @rows} rows";
-    # The last rows are the same every day.
+    # The rows of Pairs::Table::always come last: without the shuffle a slice would end before them every day.
     @rows = grep { !Pairs::Table::is_long($_) } shuffle @rows if $self->{slice};
     if ($self->{list}) {
         say Pairs::Table::in_words($_) for @rows;
@@ -54,7 +54,7 @@ sub _all ($self, @rows) {
             next           if waitpid($one->{pid}, WNOHANG) != $one->{pid};
             $one->{why} = time > $one->{end} ? 'no end in time' : "wait status $?";
             delete $running{ $one->{pid} };
-            _give_up($one) if !-e $one->{file};    # the server of the row is still there
+            _give_up($one) if !-e $one->{file};    # a row that died has not ended its server
             $done++;
             $wrong++ if $self->_tell($one);
         }
@@ -63,7 +63,7 @@ sub _all ($self, @rows) {
     return ($done, $wrong);
 }
 
-# The row's program, and the process group of its server.
+# Kills the row's process and the process group of its server.
 sub _give_up ($one) {
     kill KILL => $one->{pid};
     my ($group) = TestTools::content("$one->{file}.group") =~ /\A(\d+)\z/ or return;
@@ -92,7 +92,7 @@ sub _start ($self, $row) {
     POSIX::_exit(0);
 }
 
-# Prints what was found; true if there was something.
+# Prints the findings of a row; returns their number.
 sub _tell ($self, $one) {
     my $text = TestTools::content($one->{file});
     my $result =

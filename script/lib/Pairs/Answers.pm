@@ -1,20 +1,21 @@
-# The fields of each answer in the conversation of script/pairs, as the plain case gives them: HTTP/1.1 over
-# TCP from one process without options. Whatever a row adds must not change them. HTTP/2 has the same in lower
-# case, without the fields that frame HTTP/1.1.
+# The header fields of each answer in the conversation of script/pairs, as the plain case gives them: HTTP/1.1
+# over TCP from one process without options. No setting of a row may change them. HTTP/2 has these fields in
+# lower case, without the fields that frame HTTP/1.1.
 package Pairs::Answers;
 use v5.36;
 use Pairs::Table;
 
-# Values that differ from row to row, of which the form alone is compared.
+# Values that differ from row to row: only their form is compared.
 my @VARIES = (
     # The time of the answer.
     qr/\Adate: \K[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\z/i,
-    # The hash of a style sheet, in the policy of the page for developers: t/ compares it with the page.
+    # The hash of a style sheet in the policy of the page for developers; tests in t/ compare it with the
+    # page.
     qr/\Acontent-security-policy: .*'sha256-\K[^']+(?==')/i,
 );
 
-# Header fields of HTTP/1.1 only: RFC 9113 section 8.2.2; 8.5 for Upgrade, RFC 8441 section 5 for the answer
-# to the key.
+# Header fields of HTTP/1.1 only: RFC 9113 section 8.2.2; section 8.5 for Upgrade; RFC 8441 section 5 for
+# Sec-WebSocket-Accept.
 my %FRAMES = map { $_ => 1 } qw(connection transfer-encoding upgrade sec-websocket-accept);
 
 my @SECURITY = (
@@ -26,7 +27,8 @@ my @SECURITY = (
 my $POLICY = q{default-src 'none'; style-src 'sha256-*='; base-uri 'none'; form-action 'none';}
     . q{ frame-ancestors 'none'};
 
-# Header fields that only applications of one kind get. `LENGTH`: Content-Length as the application writes it.
+# Header fields of each kind of answer, by its author: applications of PAGI, of PSGI, or the engine. `LENGTH`
+# stands for the length of the content.
 my %OWN = (
     pagi => {
         plain  => [ 'content-type: text/plain', 'content-length: LENGTH' ],
@@ -64,9 +66,9 @@ my %OWN = (
     engine => { refusal => [ 'Content-Type: text/plain', 'Content-Length: LENGTH', 'Connection: close' ] },
 );
 
-# How an answer differs in its fields from the plain case, in words; undef if it does not. `kind`: pagi, psgi
-# or engine, which is whose answer it is; `sort`: a key of %OWN. The order of fields of different names has no
-# meaning (RFC 9110 section 5.3).
+# The difference of an answer's fields from the plain case, in words; undef if there is none. `kind`: the
+# answer's author, a key of %OWN (pagi, psgi or engine); `sort`: a key of that author's answers. The order of
+# fields of different names has no meaning (RFC 9110 section 5.3).
 sub difference ($row, $kind, $sort, $answer) {
     my $is_h2    = Pairs::Table::is_h2($row);
     my @expected = _expected($row, $kind, $sort, length $answer->{body});
@@ -91,7 +93,7 @@ sub _in_h2 ($line) {
     return $FRAMES{ lc $name } ? () : lc($name) . ": $value";
 }
 
-# A star stands for text that varies.
+# Puts a star for text that varies.
 sub _steady ($line) {
     $line =~ s/$_/*/ for @VARIES;
     return $line;

@@ -1,11 +1,11 @@
-# The PAGI application that rows of script/pairs serve. What a path does is the same in AppPSGI.
+# The PAGI application that rows of script/pairs serve. Its paths behave as those of Pairs::AppPSGI.
 package Pairs::AppPAGI;
 use v5.36;
 use Future::AsyncAwait;
 use IO::Async::Loop;
 use Pairs::Content;
 
-# `name`: a function of the file that makes the application.
+# `name`: a function of the application's file that returns the file's name.
 sub app ($class, %given) {
     my %do = %{ _table($given{name}) };
     return async sub {
@@ -56,8 +56,9 @@ async sub _body ($receive) {
     return $body;
 }
 
-# With channels each request gets a message of its own. A hub that goes may take the message along; then the
-# call says so. Code behind it runs in a callback of the loop, so a request that is stuck is stuck there.
+# With channels each request sends itself a message and waits for it, so that the code behind it runs in a
+# callback of the loop, as does a request that is stuck. A hub that ends may lose the message; then `send`
+# fails.
 async sub _hear_itself ($scope, $receive) {
     my ($channels, $me) = @$scope{qw(pagi.channels pagi.channel)};
     my $is_there = $channels && eval { await $channels->send($me, { type => 'pairs.said' }) };
@@ -98,8 +99,8 @@ async sub _websocket ($scope, $receive, $send) {
     }
 }
 
-# With channels `reads POSITION`, `publishes TEXT` and `place` are about a topic. A client that reads gets the
-# entries, so nothing else is answered there, but for `place`. False: it is none of these.
+# With channels the messages `reads POSITION`, `publishes TEXT` and `place` are about a topic. A client that
+# reads gets entries, and no answers except to `place`. Returns false if the message is none of these.
 async sub _topic ($topic, $event) {
     my ($topics, $send) = @$topic{qw(topics send)};
     my $text = $event->{type} eq 'topic.reset' ? 'reset' : $event->{text} // '';
@@ -117,7 +118,7 @@ async sub _topic ($topic, $event) {
         $answer = $place ? "at $place" : 'failed';
     }
     elsif ($verb eq 'place') {
-        # Expected: likewise.
+        # Expected: for a moment there may be no hub.
         my $place = eval { await $topics->position('pairs') };
         $answer = $place ? "at $place" : 'failed';
     }

@@ -1,5 +1,5 @@
-# The PSGI application that rows of script/pairs serve: `blocking` answers at once and waits without a loop,
-# `delayed` answers later, from the event loop, and streams.
+# The PSGI application that rows of script/pairs serve: `blocking` answers at once and waits without an event
+# loop, `delayed` answers later, from the event loop, and streams.
 package Pairs::AppPSGI;
 use v5.36;
 use IO::Async::Loop ();
@@ -47,7 +47,7 @@ sub _table ($name) {
 
 my $publisher;
 
-# Responses that the engine holds, and what they wait for: /hold, /wait?POSITION, /publish?TEXT, /place.
+# Responses that the engine holds, and paths for tests of them: /hold, /wait?POSITION, /publish?TEXT, /place.
 sub _held ($path, $query, $last) {
     my $channel = 'pairs.news' . (length($query || $last // '') ? '; prev-id=' . ($query || $last) : '');
     my @holds   = ('Grip-Channel' => $channel, 'Grip-Hold');
@@ -67,7 +67,7 @@ sub _later ($seconds, $code) {
     return IO::Async::Loop->new->watch_time(after => $seconds, code => $code);
 }
 
-# A response in pieces, of an unknown length: from the loop, or as the lines of an object.
+# A response in pieces whose length is not known: written from the event loop, or the lines of an object.
 sub _streamed ($type, $delayed, @pieces) {
     my @head = (200, [ 'Content-Type' => $type ]);
     return [ @head, Pairs::AppPSGI::Pieces->new(@pieces) ] if !$delayed;

@@ -1,15 +1,15 @@
-# A covering array: few rows in which every two settings of different factors that may meet do meet. Knows
-# nothing of servers. Each row is made greedily (AETG): it begins with a pair that no row has yet, and each
-# further factor takes the setting that adds the most new pairs, as long as the rest of the row can still be
-# filled in. The same seed gives the same rows.
+# A covering array: few rows, in which each allowed pair of settings of different factors occurs. Each row is
+# made greedily (AETG): it begins with a pair that no row has yet, and each further factor takes the setting
+# that adds the most new pairs, as long as the rest of the row can still be filled in. A seed always gives the
+# same rows.
 package Pairs::Array;
 use v5.36;
 use List::Util qw(first shuffle);
 
 use constant CANDIDATES => 8;    # candidates that are tried for each row that is taken
 
-# `factors`: a list of [ name, settings ]; `never`: a list of hashes, factor => list of settings, which must
-# not all hold in a row.
+# `factors`: a list of [ name, settings ]; `never`: a list of rules. A rule is a hash, factor => list of
+# settings; a row that has one of the settings of each factor is not allowed.
 sub new ($class, %given) {
     my @factors = @{ $given{factors} };
     my $self    = bless {
@@ -31,8 +31,8 @@ sub _compiled ($rule) {
     };
 }
 
-# Whether no rule speaks against these settings, as far as they are known; of the rules about one factor if
-# `name` is given.
+# Whether no rule forbids these settings; factors without a setting break no rule. `name`: only the rules
+# about this factor are tried.
 sub is_allowed ($self, $row, $name = undef) {
     my $rules = defined $name ? $self->{about}{$name} // [] : $self->{never};
 RULE: for my $rule (@$rules) {
@@ -45,10 +45,10 @@ RULE: for my $rule (@$rules) {
     return 1;
 }
 
-# A whole row with these settings; undef if there is none.
+# A complete row with these settings; undef if there is none.
 sub completed ($self, $row) { return $self->is_allowed($row) ? $self->_filled_in({%$row}) : undef }
 
-# Fills in a row that is allowed as it is.
+# Fills in a row that is allowed so far.
 sub _filled_in ($self, $row) {
     my $name = first { !defined $row->{$_} } @{ $self->{names} };
     return $row if !defined $name;
@@ -60,7 +60,7 @@ sub _filled_in ($self, $row) {
     return;
 }
 
-# The names of all pairs of a row, or of those that one factor has with the others.
+# The names of all pairs of a row, or only of the pairs with one factor.
 sub pairs_of ($self, $row, @only) {
     my @names = grep { defined $row->{$_} } @{ $self->{names} };
     my @pairs;
@@ -73,7 +73,7 @@ sub pairs_of ($self, $row, @only) {
     return @pairs;
 }
 
-# All pairs for which there is a row at all.
+# All pairs that some allowed row has.
 sub all_pairs ($self) { return @{ $self->{all_pairs} //= [ $self->_possible_pairs ] } }
 
 sub _possible_pairs ($self) {
@@ -92,8 +92,8 @@ sub _possible_pairs ($self) {
     return @pairs;
 }
 
-# The rows, in the order in which they were found: the first ones have the most pairs. Behind them are those
-# that are wanted in any case.
+# The rows in the order in which they were found, the first ones with the most new pairs; and behind them the
+# given rows, which are wanted in any case.
 sub rows ($self, $seed, @given) {
     srand $seed;
     my @wanted = $self->all_pairs;

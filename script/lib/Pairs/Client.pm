@@ -1,5 +1,5 @@
-# A connection of HTTP/1 or HTTP/2, over TCP or a Unix socket, with or without TLS and a PROXY header. The
-# methods are the same for all of them, so that each row of script/pairs holds the same conversation.
+# A connection of HTTP/1 or HTTP/2, over TCP or a Unix socket, with or without TLS and a PROXY header. Each
+# kind has these methods, so that every row of script/pairs holds one and the same conversation.
 package Pairs::Client;
 use v5.36;
 use TestClient;
@@ -13,11 +13,12 @@ use Time::HiRes qw(sleep);
 use constant {
     FRAME   => 16_384,
     WINDOW  => 65_535,    # bytes that a stream and a connection may send before they get credit
-    PAUSE_S => 0.1,       # so that two pieces come as two
+    PAUSE_S => 0.1,       # so that the server reads two pieces separately
     PROXY   => "PROXY TCP4 192.0.2.7 192.0.2.8 4711 443\r\n",
 };
 
-# `place`: what Pairs::Launch says. Options: `timeout`, `settings` of HTTP/2, `receive_buffer`.
+# `place`: where and how to connect, from Pairs::Launch. Options: `timeout`, `settings` of HTTP/2,
+# `receive_buffer`.
 sub new ($class, $place, %options) {
     my @known = qw(timeout receive_buffer settings manual);
     my %how   = map { $_ => $options{$_} } grep { defined $options{$_} } @known;
@@ -32,14 +33,13 @@ sub new ($class, $place, %options) {
     return $self;
 }
 
-# The TestClient below.
+# The TestClient of this connection.
 sub wire ($self) { return $self->{h1} // $self->{h2}{client} }
 
 sub close ($self) { return $self->wire->close }
 
-# Sends a request. `method`, `fields` (pairs), `body`, `pieces` (a body of an unknown length), `two`
-# (a body of two pieces with a pause), `open`: of
-# HTTP/2, content would follow.
+# Sends a request. `method`, `fields` (pairs), `body`, `pieces` (a body of an unknown length), `two` (a body
+# of two pieces with a pause), `open`: with HTTP/2 the request does not end here, as if content followed.
 sub send ($self, $path, %request) {
     my $method = $request{method}
         // (defined($request{body} // $request{pieces} // $request{two}) ? 'POST' : 'GET');
@@ -86,7 +86,7 @@ sub _send_h2 ($self, $path, $method, %request) {
     return $id;
 }
 
-# Sends as much as the windows allow, again and again, until all is sent or the stream has ended.
+# Sends as many bytes as the windows allow, again and again, until all are sent or the stream has ended.
 sub _pour ($self, $id, $bytes, $goes_on = 0) {
     my $h2     = $self->{h2};
     my $stream = $h2->stream($id);
@@ -113,7 +113,8 @@ sub _pour ($self, $id, $bytes, $goes_on = 0) {
     return;
 }
 
-# The answer: status (0: none; 'reset'), header (by name), lines (fields as they came), body, complete.
+# Reads the answer: `status` (0: none; 'reset'), `header` (by name), `lines` (fields as received), `body`,
+# `complete`.
 sub answer ($self, $id = 0) {
     if (my $h1 = $self->{h1}) {
         my $response = $h1->response or return { status => 0, header => {}, body => '' };
@@ -143,7 +144,7 @@ sub answer ($self, $id = 0) {
     };
 }
 
-# Fields of a response of TestClient or a stream of TestHTTP2, as they came.
+# The fields of a response of TestClient or of a stream of TestHTTP2, as received.
 sub _lines ($response) {
     if (defined $response->{head}) {
         my (undef, @lines) = split /\r\n/, $response->{head};
@@ -152,7 +153,7 @@ sub _lines ($response) {
     return [ map { "$_->[0]: $_->[1]" } grep { $_->[0] ne ':status' } @{ $response->{fields} // [] } ];
 }
 
-# Whether HTTP/2 says that nobody has looked at a request.
+# Whether HTTP/2 says that the application has not seen a request, so that it may be sent again.
 sub _is_refused ($self, $id) {
     my $h2 = $self->{h2};
     return 1 if ($h2->stream($id)->{reset} // '') eq 'REFUSED_STREAM';
@@ -160,7 +161,7 @@ sub _is_refused ($self, $id) {
     return 0;
 }
 
-# Reads on in a response that stays open until its content matches: the content, undef if it ends before.
+# Reads a response that stays open until its content matches; returns the content, or undef if it ends before.
 sub reads_until ($self, $id, $pattern) {
     my $text = sub { ($self->{h2} ? $self->{h2}->stream($id)->{body} : $self->{h1}{text}) // '' };
     if (my $h2 = $self->{h2}) {
@@ -175,7 +176,7 @@ sub reads_until ($self, $id, $pattern) {
     return $text->() =~ $pattern ? $text->() : undef;
 }
 
-# Whether that response has ended as a whole.
+# Whether the response that stayed open has ended completely.
 sub has_ended_well ($self, $id) {
     return $self->{h1}{terminated} ? 1 : 0 if $self->{h1};
     my $stream = $self->{h2}->stream($id);
@@ -184,11 +185,11 @@ sub has_ended_well ($self, $id) {
 
 sub ask ($self, $path, %request) { return $self->answer($self->send($path, %request)) }
 
-# Whether the connection takes another request.
+# Whether the connection can take another request.
 sub goes_on ($self) { return !$self->{over} && !$self->wire->{ended} }
 
-# Opens a WebSocket, sends messages, and returns words: the answer to the handshake (`handshake` has all of
-# it), then the reply to each message.
+# Opens a WebSocket, sends messages, and returns words: the result of the handshake (`handshake` has its whole
+# answer), then the reply to each message.
 sub converse ($self, $path, @messages) {
     my $talk = $self->{h2} ? $self->_open_stream($path) : $self->_open_upgrade($path);
     my @said = ($talk->{status});

@@ -1,4 +1,4 @@
-# The answers of the applications of script/pairs, which its clients expect.
+# The answers of the applications of script/pairs, which Pairs::Talk expects.
 package Pairs::Content;
 use v5.36;
 use Time::HiRes qw(sleep);
@@ -7,14 +7,15 @@ use constant LARGE => 3_000_000;
 
 my $large;
 
-# Bytes of which no piece looks like its neighbour.
+# 3 MB in which no line is like another: a piece that is lost or doubled shows.
 sub large () {
     return $large if defined $large;
     my $lines = join '', map { sprintf "%08x abcdefghijklmnopqrstuvw\n", $_ } 1 .. LARGE / 33 + 1;
     return $large = substr $lines, 0, LARGE;
 }
 
-# Fewer of these bytes, which nobody else holds: as many as one response may keep waiting unnoticed.
+# 62,000 bytes in memory of their own, which no other response shares: as many as one response may keep
+# waiting without a limit noticing.
 sub fresh () {
     my $own = substr large(), 0, 62_000;
     substr $own, 0, 1, substr $own, 0, 1;
@@ -25,13 +26,13 @@ sub pieces () {
     return map { "piece $_ " . $_ x 1000 . "\n" } 1 .. 5;
 }
 
-# Three events after the last one that a client has had.
+# The ids of the three events after the last one that a client has received.
 sub events ($last) {
     my $from = ($last // 0) + 1;
     return $from .. $from + 2;
 }
 
-# The process, its parent, its thread, and the version of the code.
+# Process, parent process, thread, and the version of the code.
 sub who () {
     my $thread = $INC{'threads.pm'} ? threads->tid : 0;
     return join(' ', $$, getppid, $thread, version()) . "\n";
@@ -39,7 +40,8 @@ sub who () {
 
 my ($version, $ballast);
 
-# The text of a file when the application is loaded. Loading waits while another file exists.
+# The version, read from a file when the application is loaded. Loading waits while the file `hangs.VERSION`
+# exists.
 sub version () {
     return $version if defined $version;
     $ballast = 'x' x $ENV{PAIRS_BALLAST} if $ENV{PAIRS_BALLAST};
@@ -55,7 +57,7 @@ sub version () {
 
 sub is_open ($name) { return -e "$ENV{PAIRS_DIR}/open.$name" }
 
-# Keeps the interpreter until the gate is open.
+# Blocks the interpreter until the file `open.NAME` exists, or for a minute.
 sub block ($name) {
     open my $mark, '>>', "$ENV{PAIRS_DIR}/blocked.$name" or die "$name: $!\n";
     syswrite $mark, "$$\n";
@@ -65,7 +67,7 @@ sub block ($name) {
     return "$name\n";
 }
 
-# The time limit of blocking Perl.
+# Tries an alarm as the time limit of blocking Perl code.
 sub interrupted () {
     my $told = '';
     my $ok   = eval {
@@ -79,7 +81,7 @@ sub interrupted () {
     return $ok ? "not interrupted\n" : $@;
 }
 
-# Whether a program that the application starts would be ended by SIGPIPE, as any program is.
+# Whether SIGPIPE would end a program that the application starts, as it ends other programs.
 sub child () {
     my $status = qx(cat /proc/self/status);
     my ($ignored) = $status =~ /^SigIgn:\s*([0-9a-f]+)/m;

@@ -1,5 +1,5 @@
-# The events that happen to a server while clients of script/pairs use it, and the requests that each event
-# may cost by the manual's promises.
+# The events that happen to a server while clients of script/pairs use it, and the requests that may be lost
+# by each event, according to the manual.
 package Pairs::Events;
 use v5.36;
 use Pairs::Client;
@@ -16,12 +16,12 @@ use constant {
     EVENT_S       => 30,          # seconds for the last effect of an event
     HELD_EACH     => 1100,
     SPREAD        => 60,
-    SHARE_MAX     => 0.85,        # by chance one time in a hundred million
+    SHARE_MAX     => 0.85,        # of connections at one worker; more by chance once in a hundred million
     FLOOD         => 60,
     FLOOD_BYTES   => 6_000_000,
     STOP_EXTRA_S  => 10,
     STUCK_EXTRA_S => 4,
-    STUCK_S       => 10,          # after which the manual of the status listener calls a process stuck
+    STUCK_S       => 10,          # the manual of the status listener calls a process stuck after this time
 };
 
 my %HAPPENS = (
@@ -43,7 +43,7 @@ sub new ($class, $run) {
     return bless { run => $run, row => $run->row, placement => Pairs::Table::placement($run->row) }, $class;
 }
 
-# The message of a start that has to fail.
+# The message of a start that must fail; undef for other rows.
 sub refusal ($class, $row) {
     for my $refused (Pairs::Table::refused()) {
         return $refused->{says} if Pairs::Table::holds($refused->{when}, $row);
@@ -57,7 +57,7 @@ sub happen ($self) { return $HAPPENS{ $self->{row}{event} }->($self) }
 
 sub found ($self, $text) { return $self->{run}->found("$self->{row}{event}: $text") }
 
-# ---- Clients meanwhile -----------------------------------------------------------------------------
+# ---- Clients during an event -----------------------------------------------------------------------
 
 sub _begin ($self) {
     my $run   = $self->{run};
@@ -72,7 +72,7 @@ sub _begin ($self) {
     return;
 }
 
-# Ends the clients. Each request that was lost is a finding, unless it is excused; an entry of a topic is not.
+# Ends the clients. Each lost request is a finding unless it is excused; no entry of a topic may be lost.
 sub _finish ($self, $excuse = undef) {
     my @told  = map  { $_->finish } @{ delete $self->{load} };
     my @lost  = grep { !$excuse || $_->{kind} eq 'topic' || !$excuse->($_) } map { @{ $_->{lost} } } @told;
@@ -107,14 +107,14 @@ sub _signal ($self, $name) { return kill $name => $self->{run}->masters }
 
 sub _new_code ($self, $version) { return $self->{run}->launch->write('version', $version) }
 
-# The programs that load the application anew by themselves; Server::Starter starts any of them anew.
+# Whether the program loads the application anew by itself; Server::Starter starts any program anew.
 sub _loads_anew ($self) {
     my $row = $self->{row};
     return 1 if $row->{under} eq 'starter';
     return $row->{workers} && $row->{program} !~ /plackup/ && $row->{options} ne 'constructor' ? 1 : 0;
 }
 
-# ---- Nothing ---------------------------------------------------------------------------------------
+# ---- No event --------------------------------------------------------------------------------------
 
 sub _nothing ($self) {
     $self->_begin;
@@ -122,8 +122,8 @@ sub _nothing ($self) {
     return $self->_finish;
 }
 
-# Checks the server before the event happens. Rows whose event is there from the start (a full disk, few
-# descriptors, little memory, workers that grow) are left out.
+# Checks the server before the event happens, except in rows whose event is there from the start (a full disk,
+# few descriptors, little memory, workers that grow).
 sub before ($self) {
     my $row = $self->{row};
     return         if $row->{event} =~ /\A(?:disk|descriptors|memory|growth)\z/;
@@ -135,13 +135,13 @@ sub before ($self) {
     return;
 }
 
-# Requests that wait for their application keep nobody else's waiting.
+# Requests that wait for their application must not keep other requests waiting.
 sub _held ($self) {
     my $run   = $self->{run};
     my $count = HELD_EACH * $self->{row}{workers};
     my $each  = $run->place->{h2} ? 100 : 1;
     my @held;
-    # many handshakes at once are the subject of other tests
+    # many TLS handshakes at once are left to other tests
     return if $run->place->{tls} && !$run->place->{h2};
     for (1 .. $count / $each) {
         my $client = Pairs::Client->new($run->place);
@@ -159,7 +159,7 @@ sub _held ($self) {
     return;
 }
 
-# Long-lived connections are spread over the workers.
+# Long-lived connections must spread over the workers.
 sub _spread ($self) {
     my (%count, @kept);
     for (1 .. SPREAD) {
@@ -189,7 +189,7 @@ sub _status ($self) {
     return;
 }
 
-# ps tells which process is which.
+# `ps` must show the role of each process below the master.
 sub _labels ($self) {
     my $run  = $self->{run};
     my %is   = map  { $_ => 1 } $run->masters;
@@ -208,7 +208,7 @@ sub _access_log ($self) {
     }
     my $path  = $self->{run}->prefix;
     my $lacks = sub ($what, $status) { content($file) !~ m{\Q$path\E/$what [^"]*" $status } };
-    # plackup's own log has no line of an application that dies.
+    # plackup's own log has no line for a request whose application dies.
     my @wanted = ([ hello => 200 ], $self->{row}{program} =~ /plackup/ ? () : [ die => 500 ]);
     wait_for(
         sub {
@@ -237,8 +237,8 @@ sub _hup ($self) {
     return $self->_finish;
 }
 
-# The first one's code hangs when it is loaded; the second one's is well. A delayed application is loaded by a
-# request, which has no longer than shutdown_timeout when its server is replaced, so one HUP is enough.
+# Two HUPs: the first code hangs while it is loaded, the second code is sound. A delayed application is loaded
+# by a request, which has no longer than shutdown_timeout when its server is replaced, so one HUP is enough.
 sub _hup_twice ($self) {
     my $run = $self->{run};
     return $self->_hup if !$self->_loads_anew || $self->{row}{loading} eq 'delayed';
@@ -252,7 +252,8 @@ sub _hup_twice ($self) {
     $self->_until('the code of the second HUP', sub { $self->_version eq '3' });
     unlink $run->dir . '/hangs.2';
     sleep 1;
-    # Server::Starter has ended the old server by then: the new one refuses what has waited for the mount.
+    # Server::Starter has ended the old server by then: the new one refuses requests that have waited for the
+    # mount.
     my $is_refused = $self->{row}{app} eq 'pools' && $self->{row}{under} eq 'starter';
     return $self->_finish($is_refused ? sub { $_[0]{why} =~ /\Astatus 503/ } : ());
 }
@@ -272,7 +273,7 @@ sub _usr2 ($self) {
             }
         );
     }
-    elsif ($row->{under} ne 'starter') {    # start_server does not pass it on
+    elsif ($row->{under} ne 'starter') {    # start_server does not pass USR2 on
         $self->_signal('USR2');
         $self->_until('a line that says that USR2 does nothing', sub { $run->log =~ /USR2/ }, 5);
     }
@@ -280,8 +281,8 @@ sub _usr2 ($self) {
     return $self->_finish;
 }
 
-# Requests in flight are answered: one that waits for the application, and one whose client has read little of
-# its answer. What was asked before the signal is answered, too.
+# Requests in flight are answered: a request that waits for the application, a request whose client has read
+# little of its answer, and all requests that were sent before the signal.
 sub _term ($self) {
     my $run    = $self->{run};
     my $held   = Pairs::Client->new($run->place);
@@ -302,9 +303,9 @@ sub _term ($self) {
     $self->found("3 MB on their way: status $answer->{status}, ${\length($answer->{body} // '')} bytes")
         if $answer->{status} ne '200' || $answer->{body} ne Pairs::Content::large();
     $self->_until('the end', sub { $run->has_ended }, Pairs::Launch::SHUTDOWN_S() + STOP_EXTRA_S);
-  # Clients that come later find nobody, idle connections are closed, and the manual promises 503 to requests
-  # on others. A request whose answer has begun is not excused, nor is a reset stream of which HTTP/2 does not
-  # say that nobody has looked at it.
+   # Later clients find no server, idle connections are closed, and the manual promises 503 to requests on
+   # other connections. A request whose answer has begun is not excused, nor is a reset stream of which HTTP/2
+   # does not say that no application has seen it.
     return $self->_finish(sub ($lost) {
         return $lost->{failed} >= $told if $lost->{why} =~ /\Astatus 503/;
         return $lost->{begun} > $told - 0.01 && $lost->{is_unheard};
@@ -324,9 +325,10 @@ sub _killed ($self) {
     $self->_until('another one in its place', sub { (($run->who)[0] // $victim) ne $victim });
     sleep 0.5;
     my $meanwhile = sub ($lost) { $lost->{begun} <= $gone && $lost->{failed} >= $at };
-   # PAGI::Server, "Interpreters that are stuck": the connections of that process are lost.
-   # Plack::Handler::Peregrine: with the engine in a process of its own, the request that it had (502), and no
-   # connection. Plack::Handler::EVHTP: a crash ends the process, with all connections.
+    # The manual promises (PAGI::Server, "Interpreters that are stuck"): the connections of the killed process
+    # are lost. Plack::Handler::Peregrine: with the engine in a process of its own, only the request in the
+    # killed process (502), and no connection. Plack::Handler::EVHTP: a crash ends the process, with all
+    # connections.
     my %excuse = (
         prefork => sub ($lost) { $lost->{process} == $victim || !$lost->{process} && $meanwhile->($lost) },
         process => sub ($lost) { $meanwhile->($lost) && $lost->{why} =~ /\A(?:status 502|a WebSocket)/ },
@@ -335,14 +337,14 @@ sub _killed ($self) {
     return $self->_finish($excuse{ $self->{placement} });
 }
 
-# A request keeps its interpreter busy, and other interpreters serve other requests. Then all are kept busy.
+# A request blocks its interpreter, while other interpreters serve other requests. Then all are blocked.
 sub _stuck ($self) {
     my ($run, $row) = @{$self}{qw(run row)};
     my $blocked = sub { scalar(() = content($run->dir . '/blocked.stuck') =~ /\n/g) };
     my @stuck   = ($self->_ask_stuck);
     $self->_until('a request that is stuck', sub { $blocked->() >= 1 }) or return;
     if ($row->{workers} > 1) {
-        # An engine leaves accepting to others when its application has been at one event for 5 ms.
+        # An engine leaves new connections to others when its application has been at one event for 5 ms.
         sleep 0.1;
         my $missed = 0;
         for (1 .. 10) {
@@ -354,14 +356,15 @@ sub _stuck ($self) {
             if $missed;
     }
     push @stuck, $self->_ask_stuck for 2 .. $row->{workers};
-    # A mount whose own workers are stuck leaves the server ready for the others.
+    # A mount with stuck workers of its own leaves the server ready for the other mounts.
     if ($row->{workers} && $row->{status} eq 'on' && $row->{app} ne 'pools') {
         if (wait_for(sub { $blocked->() >= $row->{workers} }, 3)) {
             wait_for(sub { $self->_asked_status('/readyz') ne '200' }, STUCK_S + STUCK_EXTRA_S)
                 || $self->found('all interpreters are stuck, and /readyz says that it is ready');
         }
     }
-    # With workers they are killed, or left alone, and others take their places; one process goes on.
+    # Stuck workers are killed, or left alone, and others take their places; a single process goes on when the
+    # gate opens.
     $run->launch->write('open.stuck', '') if !$row->{workers};
     $self->_until(
         'service after interpreters were stuck',
@@ -378,8 +381,8 @@ sub _ask_stuck ($self) {
     return $client;
 }
 
-# The whole stop takes no longer than its option says, whatever the application does; a server without workers
-# may be told several times.
+# A stop takes no longer than shutdown_timeout, whatever the application does. A server without workers may
+# get several TERMs.
 sub _stop_a_stuck_one ($self) {
     my $run = $self->{run};
     unlink $run->dir . '/blocked.stuck';
@@ -422,7 +425,7 @@ sub _exit ($self) {
     return;
 }
 
-# ---- What is short ---------------------------------------------------------------------------------
+# ---- Shortages -------------------------------------------------------------------------------------
 
 sub _disk ($self) {
     my $run       = $self->{run};
@@ -446,7 +449,7 @@ sub _disk ($self) {
     return;
 }
 
-# More connections than descriptors: each is answered or closed, and those that were there are served on.
+# More connections than descriptors: each is answered or closed, and older connections are still served.
 sub _descriptors ($self) {
     my $run   = $self->{run};
     my $kept  = Pairs::Client->new($run->place);
@@ -476,7 +479,8 @@ sub _descriptors ($self) {
     return $self->_until('service when they have gone', sub { $run->who });
 }
 
-# Clients that hold much, and others that hold nothing: a stream that waits, and clients that come.
+# While clients make the server hold much memory, it serves new clients that hold none, and a held stream
+# survives.
 sub _memory ($self) {
     my $run    = $self->{run};
     my $path   = Pairs::Table::holds_at($self->{row});
@@ -532,7 +536,8 @@ sub _hold_uploads ($self) {
     return;
 }
 
-# Memory that workers share is nobody's growth.
+# Counts processes that have served: memory that workers share must not make the server replace one that did
+# not grow.
 sub _growth ($self) {
     my %seen;
     for (1 .. 40) {

@@ -1,20 +1,21 @@
-# The command that starts a server as a row of script/pairs says: its options, where they come from, and what
-# stands in front of it (Server::Starter, sockets as systemd passes them, a short supply of something).
+# The command that starts a server for a row of script/pairs: its options, their sources, and programs in
+# front of it (Server::Starter, a program that passes sockets as systemd does, limits on disk or descriptors).
 package Pairs::Launch;
 use v5.36;
 use Pairs::Table;
 use TestTools qw(free_port);
 
 use constant {
-    MEMORY_EACH => 160,    # MiB of memory_max for each process that it is divided by
+    MEMORY_EACH => 160,    # MiB of memory_max for each process that shares it
     DESCRIPTORS => 160,
     SPOOL       => '6m',
-    KILL_S      => 14,     # request_kill_timeout where an interpreter is stuck: /readyz says so first
+    KILL_S      => 14,     # request_kill_timeout of rows with a stuck interpreter; /readyz must tell before
     SHUTDOWN_S  => 4,
     CANARY_S    => 1,
 };
 
-# `tree`: what was built; `dir`: the row's own folder; `certificates`: a Certificates, with `server`.
+# `tree`: the built tree that is tried; `dir`: the row's own folder; `certificates`: a Certificates, with
+# `server`.
 sub new ($class, %given) {
     my $self = bless {%given}, $class;
     my $row  = $self->{row};
@@ -36,8 +37,8 @@ sub place ($self) {
     };
 }
 
-# The row's options by their names in PAGI::Server; an option with undef is a flag without a value. Options
-# from the environment are left out.
+# The row's options by their names in PAGI::Server; a flag without a value has undef. Options that come from
+# the environment are left out.
 sub options ($self) {
     my $row     = $self->{row};
     my $env     = $row->{options} eq 'environment';
@@ -64,7 +65,7 @@ sub options ($self) {
     return @options;
 }
 
-# Sockets that the server is given need no words, but for TLS at a Unix socket.
+# The value of `listen`; undef if the server is given its sockets, except for TLS at a Unix socket.
 sub _listen ($self) {
     my $tls = $self->place->{tls};
     my $at  = defined $self->{path} ? $self->{path} . ($tls ? ',tls' : '') : "127.0.0.1:$self->{port}";
@@ -85,7 +86,7 @@ sub _flags (@options) {
     return map { my ($name, $value) = @$_; ('--' . $name =~ s/_/-/gr, $value // ()) } @options;
 }
 
-# plackup would take the next word for the value of a flag.
+# Words with `=`, because plackup would take the word behind a flag for its value.
 sub _words_of_plackup (@options) {
     return map { my ($name, $value) = @$_; '--' . $name =~ s/_/-/gr . '=' . ($value // 1) } @options;
 }
@@ -112,7 +113,7 @@ sub app_files ($self) {
     return map { ('--mount', $_) } "/one=$apps/one.pl,pagi$own", "/two=$apps/$second";
 }
 
-# The server's own command line.
+# The command line of the server itself.
 sub program ($self) {
     my $row  = $self->{row};
     my @perl = ($^X, map { "-I$_" } $self->libs);
@@ -136,7 +137,7 @@ sub libs ($self) {
     return ("$self->{tree}/blib/lib", "$self->{tree}/blib/arch", "$self->{root}/script/lib");
 }
 
-# Files that the command reads.
+# Writes the files that the command reads.
 sub write_files ($self) {
     my $row = $self->{row};
     $self->write('version',      '1');
@@ -164,7 +165,7 @@ PSGI
     return;
 }
 
-# Writes a file so that a reader never sees a part of it.
+# Writes a file in one step: a reader never sees a part of it.
 sub write ($self, $name, $text) {
     my $path = "$self->{dir}/$name";
     open my $out, '>', "$path.new" or die "$path: $!\n";
@@ -220,7 +221,8 @@ sub environment ($self) {
     return %env;
 }
 
-# The whole of it: a process group of its own, what is short, what gives sockets, the program.
+# The whole command: a process group of its own, the limits of the row, a program that passes sockets, the
+# server.
 sub command ($self) {
     my $row  = $self->{row};
     my @call = ($^X, '-e', 'setpgrp; exec { $ARGV[0] } @ARGV');

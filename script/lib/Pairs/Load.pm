@@ -1,5 +1,5 @@
-# A client in a process of its own that asks a row's server all the time while something happens to it, and
-# tells which requests were lost, when, and whose they were.
+# A client in a process of its own that sends requests to a row's server all the time while an event happens,
+# and records which requests were lost, when, and which process they went to.
 package Pairs::Load;
 use v5.36;
 use JSON::PP ();
@@ -14,9 +14,9 @@ use constant {
     ENTRY_S   => 10,
 };
 
-# `kind`: `kept`, on a connection as long as that lasts; `fresh`, each on one of its own; `websocket`, a
-# handshake and a message each; `topic`, an entry each, which a reader with the position before gets;
-# `held`, an entry each, which a stream gets that the engine holds.
+# `kind`: `kept`, requests on one connection as long as it lasts; `fresh`, each request on a new connection;
+# `websocket`, a handshake and a message each time; `topic`, an entry each time, which a client reads from the
+# position before it; `held`, an entry each time, which must reach a stream that the engine holds.
 sub start ($class, $kind, $place, $prefix) {
     pipe my $told, my $tell or die "pipe: $!\n";
     pipe my $over, my $end  or die "pipe: $!\n";
@@ -35,8 +35,8 @@ sub start ($class, $kind, $place, $prefix) {
     return bless { pid => $pid, told => $told, end => $end }, $class;
 }
 
-# How many it has asked, and those that were lost: kind, begun, failed, process (0: nobody knows), why,
-# is_unheard (it could not be sent, or the connection ended without a byte of an answer).
+# Ends the client; returns the number of its requests, and for each lost one: kind, begun, failed, process (0:
+# unknown), why, is_unheard (it could not be sent, or the connection ended without a byte of an answer).
 sub finish ($self) {
     syswrite $self->{end}, '.';
     local $/;
@@ -56,7 +56,7 @@ sub _ask_until ($over, $kind, $place, $prefix) {
         my $begun = time;
         $process = 0 if !$client;
         $asked++;
-        # Expected: nobody listens, or the connection was closed before all was sent.
+        # Expected: no server listens, or the connection was closed before all was sent.
         my $told = eval {
             return _read_on($topic, $asked) if $kind eq 'topic';
             return _held_on($topic, $asked) if $kind eq 'held';
@@ -64,7 +64,7 @@ sub _ask_until ($over, $kind, $place, $prefix) {
             $kind eq 'websocket' ? _greeted($client, $prefix) : _asked($client, $prefix, \$process);
         };
         my $why = $told // "$@";
-        # Whether connections are lost is for the others to tell.
+        # Connections that are lost are findings of the other kinds, not of `topic`.
         $why = $topic->{at} = '' if $kind eq 'topic' && !defined $told;
         next                     if $why eq '';
         push @lost,
@@ -81,7 +81,8 @@ sub _ask_until ($over, $kind, $place, $prefix) {
     return { asked => $asked, lost => \@lost };
 }
 
-# Why a request is lost; an empty string if it is not. What HTTP/2 says was not looked at may be sent again.
+# The reason why a request is lost, or an empty string. A request that HTTP/2 says was not seen may be sent
+# again: it is not lost.
 sub _asked ($client, $prefix, $process) {
     my $answer = $client->ask("$prefix/who");
     return '' if $answer->{again};
@@ -92,24 +93,25 @@ sub _asked ($client, $prefix, $process) {
     return '';
 }
 
-# Publishes an entry, and reads it from the position of the one before.
+# Publishes an entry, and reads it from the position of the entry before.
 sub _read_on ($topic, $number) {
     my $before = delete $topic->{at} || _told($topic, 'place');
     my $at     = _told($topic, "publishes $number");
-    # An entry that may be there, or not, is not looked for.
+    # If a publication failed, its entry may exist or not: it is not looked for.
     return '' if $before !~ s/\Atext at // || $at !~ s/\Atext at //;
     my $got = _told($topic, "reads $before");
-    # A server that leaves closes what it has.
+    # A server that ends closes its WebSockets.
     return ''                              if $got !~ /\Atext /;
     return "an entry: '$got', not $number" if $got ne "text $number";
     $topic->{at} = "text at $at";
     return '';
 }
 
-# Publishes an entry, which a held stream gets; a stream that ends as a whole goes on from its last entry.
+# Publishes an entry, which a held stream must get; a stream that ended completely is opened again after its
+# last entry.
 sub _held_on ($topic, $number) {
     my $at = Pairs::Client->new($topic->{place}, timeout => ENTRY_S)->ask("$topic->{prefix}/publish?$number");
-    # Whether requests are lost is for the others to tell.
+    # Lost requests are findings of the other kinds, not of `held`.
     return '' if $at->{status} ne '200';
     while (1) {
         my $held = $topic->{held};
@@ -146,7 +148,7 @@ sub _greeted ($client, $prefix) {
     my @said = $client->converse("$prefix/ws", [ 1, 'hello' ]);
     return ''                               if $said[0] eq 'again';
     return "status $said[0] of a handshake" if $said[0] ne 'open';
-    # A server that leaves closes what it has.
+    # A server that ends closes its WebSockets.
     return $said[1] =~ /\A(?:text hello|close 1012|close 1001)/ ? '' : "a WebSocket: $said[1]";
 }
 

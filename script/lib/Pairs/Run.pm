@@ -1,5 +1,5 @@
 # Runs a row of script/pairs: starts the server, holds the conversation, lets the event happen, ends the
-# server, and tells what was wrong.
+# server, and lists the findings.
 package Pairs::Run;
 use v5.36;
 use File::Temp ();
@@ -14,7 +14,7 @@ use Time::HiRes qw(sleep time);
 
 use constant START_S => 30;
 
-# `row`, `root` (of this program), `tree` (that is tried), `certificates`.
+# `row`, `root` (the source tree of this program), `tree` (the built tree that is tried), `certificates`.
 sub new ($class, %given) {
     my $dir  = File::Temp->newdir('pairs-XXXXXX', TMPDIR => 1);
     my $self = bless { %given, findings => [], dir => $dir }, $class;
@@ -50,7 +50,7 @@ sub wait_for_log ($self, $pattern) {
 sub run ($self) {
     my $row    = $self->{row};
     my $launch = $self->{launch};
-    local $SIG{PIPE} = sub { };    # not ignored, as the server would inherit that
+    local $SIG{PIPE} = sub { };    # not 'IGNORE', which the server would inherit
     $launch->write_files;
     my $talk = Pairs::Talk->new($self);
     my $ok   = eval {
@@ -91,7 +91,7 @@ sub has_ended ($self) {
     return content("/proc/${\$self->{server}->pid}/stat") !~ /\) [^Z]/ && !$self->processes;
 }
 
-# Process, parent, thread and version of the application; nothing if nobody answers.
+# Process, parent, thread and version of the application; nothing if there is no answer.
 sub who ($self, %options) {
     my $answer = eval { Pairs::Client->new($self->place, timeout => 5)->ask($self->prefix . '/who') }
         or return;
@@ -116,9 +116,9 @@ sub last_words ($self) {
     return join ' / ', grep { defined } (split /\n/, $self->log)[ -3 .. -1 ];
 }
 
-# A start that has to fail, and the sentence that it fails with.
+# A start that must fail, with this sentence in the log.
 sub refuses ($self, $expected) {
-    # start_server tries again and again.
+    # start_server tries to start the server again and again.
     my $tries = $self->{row}{under} eq 'starter';
     my $ended = wait_for(sub { $self->has_ended || $tries && $self->log =~ $expected }, START_S);
     $self->found('it starts, and should not')                 if !$ended;
@@ -126,7 +126,7 @@ sub refuses ($self, $expected) {
     return;
 }
 
-# An exception in the application's startup is told, and the server serves all the same.
+# An exception in the application's startup is logged, and the server serves.
 sub starts_all_the_same ($self) {
     my $answer;
     wait_for(
@@ -150,7 +150,7 @@ sub end ($self) {
     kill KILL => $self->processes;
     $self->{server}{status} //= do { waitpid $self->{server}->pid, 0; $? };
     for my $pattern (qr/panic|Attempt to free|segfault|SIGSEGV|SIGABRT|double free|corrupted/i) {
-        # The lines behind the message say where it happened.
+        # The lines behind the message tell the place.
         my ($lines) = $self->log =~ /^(.*$pattern.*(?:\n.*){0,40})$/m;
         $self->found("the log: $lines") if defined $lines;
     }

@@ -1,6 +1,6 @@
-# Settings that script/pairs combines, combinations that do not exist or that a start has to refuse, and what
-# an event may cost. Data alone: the programs that read it are beside it, and Manual.pm writes the refusals
-# into the manual.
+# Settings that script/pairs combines, combinations that do not exist or that a start must refuse, and the
+# placement that decides what an event may cost. This file is data: Pairs::Array and Pairs::Run read it, and
+# Manual.pm writes the refusals into the manual.
 package Pairs::Table;
 use v5.36;
 use List::Util qw(uniq);
@@ -30,7 +30,7 @@ my @FACTORS = (
     ],
 );
 
-# Combinations that cannot be written down, with the reason.
+# Combinations that cannot be started, with the reason.
 my @NONE = (
     [ { program => \@PLACKUP, options => ['file'] }, 'C<plackup> reads no file of options' ],
     [ { program => \@PLACKUP, app     => \@PAGI },   'C<plackup> serves no applications of PAGI' ],
@@ -89,7 +89,8 @@ my @NONE = (
     ],
 );
 
-# Combinations that the start refuses: what is refused, the sentence of the manual, what the server says.
+# Combinations that the server refuses to start with: settings, the sentence of the manual, the server's
+# message.
 my @REFUSED = (
     [
         { engine => ['process'], workers => ['0'] },
@@ -110,14 +111,14 @@ my @REFUSED = (
     ],
 );
 
-# Findings of the server that are known and wait for their mend: settings, and what is said. `script/pairs`
-# counts them; a slice shows them and fails for others only. A mend takes its line out.
+# Known faults of the server that are not yet mended: settings, and a pattern for the finding. `script/pairs`
+# counts them; with --slice they are shown and do not count. Whoever mends one removes its line.
 my @OPEN = ();
 
-# Events that take longer than a row of a slice may.
+# Events that take too long for a slice.
 my %IS_LONG = map { $_ => 1 } qw(stuck memory growth);
 
-# Rows in which three settings and more have met badly before.
+# Rows with three settings or more that together once uncovered a fault.
 my @ALWAYS = (
     'program=pagi-server workers=2 event=hup-twice',
     'program=pagi-server engine=thread workers=2 event=stuck',
@@ -135,7 +136,7 @@ sub always () {
 
 sub is_long ($row) { return $IS_LONG{ $row->{event} } }
 
-# Whether a finding of that row is known and open.
+# Whether a finding of a row is known and open.
 sub is_open ($row, $finding) {
     return scalar grep { holds($_->[0], $row) && $finding =~ $_->[1] } @OPEN;
 }
@@ -152,12 +153,12 @@ sub refused () {
     return map { { when => $_->[0], sentence => $_->[1], says => $_->[2] } } @REFUSED;
 }
 
-# Sentences for the manual, of what a user chooses.
+# Sentences for the manual about combinations that a user can choose.
 sub for_manual () {
     return uniq(map { ucfirst "$_->[1]." } grep { !$_->[0]{event} } @NONE, @REFUSED);
 }
 
-# The settings of a row in words, and back. Settings that are left out are the plain ones.
+# A row's settings in words, and back. Settings that the words leave out are the plain ones.
 sub in_words ($row) {
     return join ' ', map { "$_->[0]=$row->{ $_->[0] }" } @FACTORS;
 }
@@ -175,7 +176,7 @@ sub from_words ($text) {
     return \%row;
 }
 
-# Why a combination of settings does not exist, or undef.
+# The reason why a combination of settings does not exist, or undef.
 sub why_not ($row) {
     my ($rule) = grep { holds($_->[0], $row) } @NONE, @REFUSED;
     return $rule ? $rule->[1] : undef;
@@ -196,10 +197,10 @@ sub is_psgi ($row) {
 # Whether an interpreter works on one request at a time.
 sub blocks ($row) { return is_psgi($row) || $row->{app} eq 'sync' ? 1 : 0 }
 
-# Applications of PAGI that publish to topics and read them.
+# Whether the application is one of PAGI with topics.
 sub has_topics ($row) { return $row->{channels} eq 'on' && !is_psgi($row) ? 1 : 0 }
 
-# The path of an application of PSGI whose responses the engine holds for topics (GRIP); undef: there is none.
+# The path of an application of PSGI whose responses the engine holds for topics (GRIP), or undef.
 sub holds_at ($row) {
     my $has_mounts = $row->{app} =~ /\A(?:mounts|pools)\z/;
     my $is_one     = is_psgi($row) || $has_mounts && $row->{program} eq 'peregrine';
@@ -207,21 +208,21 @@ sub holds_at ($row) {
     return !$has_mounts ? '' : is_psgi($row) ? '/one' : '/two';
 }
 
-# Whether topics outlive all that happens to a row: there is always a hub to take over from.
+# Whether topics survive all events of a row: there is always a hub to take over from.
 sub keeps_topics ($row) {
     return $row->{channels} eq 'on' && $row->{workers} && $row->{under} eq 'shell' ? 1 : 0;
 }
 
 sub is_h2 ($row) { return $row->{protocol} =~ /h2/ ? 1 : 0 }
 
-# The placement of the application, which decides how many requests the loss of an interpreter costs.
+# The placement of the application, which decides how many requests are lost with an interpreter.
 sub placement ($row) {
     return 'process' if $row->{engine} eq 'process';
     return 'clones'  if $row->{engine} eq 'thread' && $row->{workers} && are_clones($row);
     return $row->{workers} ? 'prefork' : 'single';
 }
 
-# Workers of the thread engine are clones where all applications are of PSGI.
+# With the thread engine, workers are clones if all applications are of PSGI.
 sub are_clones ($row) { return is_psgi($row) }
 
 1;

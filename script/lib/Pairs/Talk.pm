@@ -1,5 +1,5 @@
-# The conversation that each row of script/pairs holds, step by step, and what is wrong with the answers: they
-# are compared with those of the plain case, byte by byte.
+# The conversation that each row of script/pairs holds, step by step. The answers are compared with those of
+# the plain case, byte by byte.
 package Pairs::Talk;
 use v5.36;
 use Pairs::Answers;
@@ -9,10 +9,10 @@ use Pairs::Table;
 use TestWebSocket;
 use Time::HiRes qw(sleep time);
 
-# The content of errors without details.
+# The content of an error page without details.
 my %FAILED = (pagi => "Internal Server Error\n", psgi => 'Internal Server Error');
 
-# `run`: a Pairs::Run, which has a row, a place, a log, and takes findings.
+# `run`: a Pairs::Run, which has the row, the place and the log, and collects findings.
 sub new ($class, $run) {
     my $kind = Pairs::Table::is_psgi($run->row) ? 'psgi' : 'pagi';
     return bless { run => $run, kind => $kind }, $class;
@@ -20,21 +20,21 @@ sub new ($class, $run) {
 
 sub connect ($self, %options) { return Pairs::Client->new($self->{run}->place, %options) }
 
-# Asks on one connection for as long as it lasts.
+# Asks on one connection as long as it lasts.
 sub _ask ($self, $name, $path, %request) {
     my $client = $self->{kept};
     $client = $self->{kept} = $self->connect if !$client || !$client->goes_on;
     return $client->ask($self->{run}->prefix . $path, %request);
 }
 
-# Checks that an answer has the same fields as in the plain case. `sort`: see Pairs::Answers.
+# Checks that an answer has the fields of the plain case. `sort`: see Pairs::Answers.
 sub _compare ($self, $name, $sort, $answer, $kind = $self->{kind}) {
     my $difference = Pairs::Answers::difference($self->{run}->row, $kind, $sort, $answer);
     $self->{run}->found("$name: its field $difference") if defined $difference;
     return;
 }
 
-# Takes a step of the conversation: its name, the path to ask for, the body that has to come.
+# Takes a step of the conversation: its name, the path to ask for, the expected body.
 sub _says ($self, $name, $path, $body, %request) {
     my $answer = $self->_ask($name, $path, %request);
     return $self->{run}->found("$name: status $answer->{status}, not 200: " . _shown($answer->{body}))
@@ -83,10 +83,10 @@ sub events ($self) {
     my @accept = (Accept => 'text/event-stream');
     for my $last (undef, 3) {
         my $text = join '', map { "id: $_\ndata: event $_\n\n" } Pairs::Content::events($last);
-        delete $self->{kept};    # as an EventSource does, which reconnects
+        delete $self->{kept};    # an EventSource reconnects
         my @fields = (@accept, $last ? ('Last-Event-ID' => $last) : ());
         my $answer = $self->_ask('events', '/events', fields => \@fields);
-        # The order of lines within an event is the server's.
+        # The server decides on the order of lines within an event.
         my $sorted = join "\n\n", map { join "\n", reverse sort split /\n/ } split /\n\n/, $answer->{body};
         my $wanted = $text =~ s/\n\n\z//r;
         $self->{run}->found("events: status $answer->{status}, " . _shown($answer->{body}))
@@ -121,7 +121,7 @@ sub websocket ($self) {
     return;
 }
 
-# A client reads a topic while others publish, and another one reads on from its position.
+# A client reads a topic while other clients publish; another client reads on from the first one's position.
 sub topics ($self) {
     my $run     = $self->{run};
     my @said    = $self->_words('reads', 'publishes one', 'place', 'publishes two');
@@ -193,13 +193,14 @@ sub refused ($self) {
     return;
 }
 
-# A handler that dies: 500, the connection goes on, and the log names the request.
+# A handler that dies: the answer is 500, the connection lasts, and the log names the request.
 sub dying ($self) {
     my $run    = $self->{run};
     my $path   = $run->prefix . '/die';
     my $answer = $self->_ask('a dying handler', '/die');
     $run->found("a dying handler: status $answer->{status}, not 500") if $answer->{status} ne '500';
-    # Clients of PSGI see the exception from middleware of plackup and peregrine, not from the server.
+    # Clients of PSGI see the exception by middleware of plackup and peregrine; the server itself does not
+    # show it.
     my $row   = $run->row;
     my $bare  = $row->{options} eq 'constructor' && Pairs::Table::is_psgi($row);
     my $shows = $answer->{body} =~ /on purpose/ ? 'development' : 'production';
@@ -210,7 +211,7 @@ sub dying ($self) {
         if $shows eq 'production' && $answer->{body} ne $FAILED{ $self->{kind} };
     $run->wait_for_log(qr/on purpose/)
         || return $run->found('a dying handler: the log does not have its message');
-    # plackup's own middleware has caught it in development.
+    # In development plackup's own middleware has caught the exception.
     return if $run->row->{mode} eq 'development' && Pairs::Table::is_psgi($run->row);
     $run->wait_for_log(qr/request [0-9]+-[0-9]+ \(.*GET \Q$path\E/s)
         || $run->found('a dying handler: the log does not name the request');

@@ -9,7 +9,7 @@ our %config = (name => 'not started');
 sub name { return $config{name} }
 my $inner = Pairs::AppPAGI->app(name => \&name);
 
-# Without signatures, as most applications are written.
+# Without signatures, like most applications.
 async sub lifespan {
     my ($receive, $send) = @_;
     await $receive->();

@@ -1,4 +1,4 @@
-# Two files of PSGI behind paths, as plackup knows them.
+# Two files of PSGI at paths, by the builder of Plack.
 use v5.36;
 use File::Basename qw(dirname);
 use Plack::Builder;

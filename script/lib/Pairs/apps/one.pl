@@ -1,4 +1,4 @@
-# The functions and variables of this file and of two.pl, two.psgi, have the same names.
+# A mount: its functions and variables have the names of those in two.pl and two.psgi.
 use v5.36;
 use Pairs::AppPAGI;
 use Pairs::Content;

@@ -1,4 +1,4 @@
-# The functions and variables of this file and of two.psgi have the same names.
+# A mount: its functions and variables have the names of those in two.psgi.
 use v5.36;
 use Pairs::AppPSGI;
 use Pairs::Content;

@@ -1,4 +1,4 @@
-# The functions and variables of this file and of one.pl have the same names.
+# A mount: its functions and variables have the names of those in one.pl.
 use v5.36;
 use Pairs::AppPAGI;
 use Pairs::Content;
