@@ -14,7 +14,7 @@ pub const Load = struct {
     count: u32 = 0,
     bytes: u64 = 0,
 
-    /// Whether one more thing has room. The first one has room whatever its length.
+    /// Whether one more thing has room. The first one has room with any length.
     fn hasRoom(load: Load, bytes: u64, most: Load) bool {
         if (load.count == 0) return most.count > 0;
         return load.count < most.count and load.bytes + bytes <= most.bytes;

@@ -120,7 +120,7 @@ pub const AccessLog = struct {
         host: struct { lines: std.ArrayList(u8), bytes_max: u32 },
     };
 
-    /// Why a log cannot be opened.
+    /// Reasons why a log cannot be opened.
     pub const OpenError = Format.Error || error{ CannotOpen, CannotStartThread };
 
     /// Opens a log. After BadFormat `fault` has the reason, after CannotOpen `errno` has it.

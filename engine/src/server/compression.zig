@@ -138,7 +138,7 @@ pub const Compression = struct {
         return bytes;
     }
 
-    /// Why a message cannot be inflated.
+    /// Reasons why a message cannot be inflated.
     pub const InflateError = deflate.InflateError || error{OutOfMemory};
 
     pub const at_once_bytes_max = @import("config.zig").worker_limits.inflated_at_once_bytes_max;

@@ -593,7 +593,7 @@ pub const Config = struct {
 
     const names = @typeInfo(@TypeOf(rules)).@"struct".field_names;
 
-    /// Why an option is not set.
+    /// Reasons why an option is not set.
     pub const SetError = error{ UnknownOption, OutOfRange };
 
     /// Sets an option by name.
@@ -706,8 +706,7 @@ pub const worker_limits = struct {
     pub const messages_ahead_each_bytes = 128;
     /// The length above which a host gets only one message in a round.
     pub const large_message_bytes = 64 * 1024;
-    /// The length on the wire above which messages are inflated slice by slice, whatever their length is
-    /// after inflation.
+    /// Messages with more compressed bytes than this are inflated slice by slice.
     pub const inflated_at_once_bytes_max = 16 * 1024;
     /// Buffers that a worker keeps for further use: those of a few thousand busy connections.
     pub const pool_kept_bytes_max = 8 * 1024 * 1024;

@@ -47,7 +47,7 @@ const Duration = extern struct {
 /// Classes of response statuses by first digit; `none`: no response was sent.
 pub const Class = enum { none, @"1xx", @"2xx", @"3xx", @"4xx", @"5xx" };
 
-/// Why the engine refused a request.
+/// Reasons why the engine refused a request.
 pub const Refused = enum {
     malformed,
     timeout,
@@ -59,7 +59,7 @@ pub const Refused = enum {
     overload,
 };
 
-/// Why a connection was closed before its first request.
+/// Reasons why a connection was closed before its first request.
 pub const Rejected = enum { capacity, address_connections, address_rate, proxy_header, tls_handshake };
 
 /// The activity of a connection.
@@ -75,7 +75,7 @@ pub const InterpreterState = enum { idle, busy, stuck };
 
 pub const Direction = enum { in, out };
 
-/// Why a peer was told to open no further streams (RFC 9113 section 7).
+/// Reasons why a peer was told to open no more streams (RFC 9113 section 7).
 pub const Ending = enum {
     no_error,
     protocol_error,

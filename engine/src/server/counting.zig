@@ -16,7 +16,7 @@ pub const Counting = struct {
 
     const pause_ms = @import("config.zig").worker_limits.gauges_interval_ms;
 
-    /// Counts into `counters` from now on, which nobody else writes; null: ends counting.
+    /// Counts into `counters` from now on, which no other code writes; null: ends counting.
     pub fn use(counting: *Counting, counters: ?*Counters) void {
         counting.counters = counters;
         counting.due_at = 0;

@@ -36,7 +36,7 @@ pub const Incoming = struct {
     };
 
     const Demand = struct {
-        /// The host has asked for the next message, whatever its size.
+        /// The host has asked for the next message, of any size.
         asked: bool = false,
         /// Bytes to which compressed messages may still inflate before the host asks: their peer sends as
         /// little as a thousandth of them.

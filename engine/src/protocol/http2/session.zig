@@ -654,7 +654,7 @@ pub const Session = struct {
         else
             s.takeStray(h.stream, &block, consumed);
         const taken = move catch return s.fail(.compression_error, "header block cannot be decoded");
-        // A peer that sends each field once cannot decode more than the tables contain.
+        // A block that refers to each field once copies no more than the tables contain.
         const bomb = s.decoder.copied - copied -| tables_bytes;
         if (bomb > 0 and !s.noise.spend(cost.bomb(bomb))) return s.tired();
         return taken;

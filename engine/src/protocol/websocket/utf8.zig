@@ -6,7 +6,7 @@ const assert = std.debug.assert;
 const lanes = std.simd.suggestVectorLength(u8) orelse 16;
 const Lanes = @Vector(lanes, u8);
 
-/// The state between the pieces of a text, within a sequence perhaps. Three bytes, so it is copied at no
+/// The state of a check between the pieces of a text. Three bytes, so a copy costs nothing.
 /// cost.
 pub const Validator = struct {
     /// The number of missing continuation bytes of the current sequence.

@@ -48,7 +48,7 @@ pub fn Access(comptime W: type) type {
             if (entry.format().first_byte) entry.answered_us = w.io.micros();
         }
 
-        /// Notes the end of an exchange. Every exchange passes here, whatever ends it.
+        /// Notes the end of an exchange. Called once for every exchange.
         pub fn noteEnd(w: *W, exchange: *Exchange) void {
             if (w.counting.counters) |counters| counting_part.countEnd(w, counters, exchange);
             const entry = exchange.log orelse return;

@@ -8,7 +8,7 @@ const Transport = @import("../transport.zig").Transport;
 
 pub fn CountersPart(comptime W: type) type {
     return struct {
-        /// Counts into `counters` from now on, which nobody else writes; null: ends counting.
+        /// Counts into `counters` from now on, which no other code writes; null: ends counting.
         pub fn useCounters(w: *W, counters: ?*Counters) void {
             w.counting.use(counters);
             noteWishes(w);

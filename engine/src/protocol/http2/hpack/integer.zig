@@ -2,7 +2,7 @@
 //! bits (RFC 7541 section 5.1). Does not know: the meaning of numbers.
 const std = @import("std");
 
-/// The largest number that is read: all lengths, indexes and sizes that are accepted are smaller.
+/// The largest number that is read: no accepted length, index or size is larger.
 pub const max = std.math.maxInt(u28);
 
 /// The maximum length of a number, in bytes.
