@@ -109,7 +109,6 @@ pub const Config = struct {
 
     /// Range and unit of a limit.
     pub const Rule = struct { min: u64 = 0, max: u64, unit: Unit };
-    /// The unit of a limit.
     pub const Unit = enum { count, bytes, milliseconds };
 
     /// Ranges, by field name.

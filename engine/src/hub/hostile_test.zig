@@ -18,7 +18,6 @@ const gpa = testing.allocator;
 /// A broker and nodes that send any frame. The secret of a node is its index.
 const Scene = struct {
     const node_count = 4;
-    /// The shares of the nodes.
     const prefixes = [node_count][]const u8{ "", "a.", "a.", "b." };
 
     broker: Broker,

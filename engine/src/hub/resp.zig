@@ -33,7 +33,6 @@ pub const depth_ceiling = Config.rules.reply_depth_max.max;
 /// The version of the protocol: RESP2 until HELLO has chosen RESP3.
 pub const Dialect = enum { resp2, resp3 };
 
-/// An event of the parser.
 pub const Event = union(enum) {
     /// The answer is incomplete. The unconsumed bytes must be passed again with further ones.
     need_more,
@@ -192,7 +191,6 @@ pub const Parser = struct {
         return .{ .consumed = 0, .event = .end };
     }
 
-    /// Notes a complete value.
     fn noteValue(parser: *Parser) void {
         parser.state = .value;
         if (parser.depth > 0) {

@@ -176,7 +176,6 @@ pub const Frame = struct {
         return head_bytes + frame.name.len + frame.extra.len + frame.payload.len;
     }
 
-    /// Appends the encoded frame to `list`.
     pub fn append(frame: *const Frame, gpa: std.mem.Allocator, list: *std.ArrayList(u8)) !void {
         assert(frame.name.len <= limits.name_bytes_max and frame.extra.len <= limits.exclude_bytes_max);
         assert(frame.payload.len <= limits.message_bytes_max);

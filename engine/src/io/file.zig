@@ -45,7 +45,6 @@ pub fn map(fd: sys.Fd, len: usize) error{OutOfMemory}!Mapping {
         error.OutOfMemory;
 }
 
-/// Unmaps the memory.
 pub fn unmap(memory: Mapping) void {
     std.posix.munmap(memory);
 }
@@ -56,7 +55,6 @@ pub fn lockForProcess(fd: sys.Fd) bool {
     return sys.lockForProcess(fd);
 }
 
-/// Closes a descriptor.
 pub fn close(fd: sys.Fd) void {
     sys.close(fd);
 }

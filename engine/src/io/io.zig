@@ -88,7 +88,6 @@ pub const micros = sys.monotonicUs;
 pub const nanos = sys.monotonicNs;
 /// Puts the calling thread to sleep.
 pub const sleep = sys.sleep;
-/// The id of this process.
 pub const processId = sys.processId;
 /// Seconds since 1970.
 pub const wallSeconds = sys.wallSeconds;
@@ -154,7 +153,6 @@ pub fn hasReceiveTo(comptime Io: type) bool {
     return @hasDecl(Io, "receiveTo");
 }
 
-/// Makes a `Slice` of bytes.
 pub fn slice(bytes: []const u8) Slice {
     return .{ .base = bytes.ptr, .len = bytes.len };
 }
@@ -190,7 +188,6 @@ pub const Ended = enum {
     reset,
 };
 
-/// The result of a send.
 pub const SendResult = union(enum) {
     /// The number of bytes that the kernel has taken. If these are not all, a `sent` event follows.
     sent: usize,

@@ -222,7 +222,6 @@ pub const Sim = struct {
         return error.AddressUnavailable;
     }
 
-    /// A listener's address.
     pub fn listenerAddress(self: *const Sim, id: u32) Address {
         return self.listeners.items[id].address;
     }

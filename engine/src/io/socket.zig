@@ -13,7 +13,6 @@ pub const Address = union(enum) {
     v6: V6,
     unix: Unix,
 
-    /// An IPv4 address and a port.
     pub const V4 = struct { bytes: [4]u8, port: u16 };
 
     /// An IPv6 address and a port. `scope` is the interface's index for a link-local address, otherwise 0.

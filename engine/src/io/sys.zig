@@ -16,7 +16,6 @@ const here = if (is_linux) @import("sys/linux.zig") else @import("sys/bsd.zig");
 const assert = std.debug.assert;
 const fork = @import("fork.zig");
 
-/// The error numbers of the kernel.
 pub const E = system.E;
 /// Returns the errno in the result of a raw system call.
 pub const errno = if (is_linux) std.os.linux.errno else std.c.errno;
@@ -24,11 +23,8 @@ pub const errno = if (is_linux) std.os.linux.errno else std.c.errno;
 pub const Fd = system.fd_t;
 /// A piece of memory to send: `base` and `len`, in the kernel's layout.
 pub const Slice = std.posix.iovec_const;
-/// Address families.
 pub const AF = system.AF;
-/// A socket's address.
 pub const sockaddr = system.sockaddr;
-/// The length of a socket address.
 pub const socklen_t = system.socklen_t;
 
 /// The maximum number of slices of one `send`. Far below IOV_MAX, because the caller builds them on its stack
@@ -83,7 +79,6 @@ pub fn resourceError(code: E) ResourceError {
     };
 }
 
-/// The id of this process.
 pub fn processId() std.posix.pid_t {
     return system.getpid();
 }
@@ -280,7 +275,6 @@ pub fn setOwner(path: [*:0]const u8, uid: ?u32, gid: ?u32) GrantError!void {
     ));
 }
 
-/// Sets the permission bits of a file.
 pub fn setMode(path: [*:0]const u8, mode: u12) GrantError!void {
     return granted(system.chmod(path, mode));
 }

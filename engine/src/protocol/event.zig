@@ -36,7 +36,6 @@ pub const Stream = u32;
 pub const Step = struct {
     /// The number of leading bytes that were read; they must not be offered again.
     consumed: usize,
-    /// The stream of the event.
     stream: Stream = 0,
     event: Event,
 };

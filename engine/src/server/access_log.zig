@@ -101,7 +101,6 @@ pub const Outcome = struct {
     group: []const u8 = "",
 };
 
-/// An open access log.
 pub const AccessLog = struct {
     gpa: std.mem.Allocator,
     shared: *Shared,

@@ -18,7 +18,6 @@ pub const Command = union(enum) {
     file: File,
     /// Ends the body with a trailer section, which may be empty.
     end: End,
-    /// Sends an interim response.
     inform: Inform,
     /// Asks for the next piece of the request body, or the next message of a WebSocket (`Flow.on_demand`).
     read,
@@ -125,7 +124,6 @@ pub const Command = union(enum) {
     pub const Repeat = struct { interval_ms: u32, bytes: []const u8 = "" };
 };
 
-/// The result of a command.
 pub const Outcome = enum {
     /// The command was carried out or queued; further commands may follow.
     accepted,

@@ -203,7 +203,6 @@ pub const Config = struct {
 
     /// The range and unit of an option, and one line about it for the manual.
     pub const Rule = struct { min: i64 = 0, max: i64, unit: Unit, summary: []const u8 };
-    /// The unit of an option.
     pub const Unit = enum { count, bytes, milliseconds, seconds, bytes_per_second, bits, boolean };
 
     const day_ms = 24 * 60 * 60 * 1000;
@@ -596,7 +595,6 @@ pub const Config = struct {
     /// Reasons why an option is not set.
     pub const SetError = error{ UnknownOption, OutOfRange };
 
-    /// Sets an option by name.
     pub fn set(config: *Config, name: []const u8, value: i64) SetError!void {
         inline for (names) |field| {
             if (std.mem.eql(u8, field, name)) {
@@ -614,7 +612,6 @@ pub const Config = struct {
         return error.UnknownOption;
     }
 
-    /// Reads an option by name.
     pub fn get(config: *const Config, name: []const u8) SetError!i64 {
         inline for (names) |field| {
             if (std.mem.eql(u8, field, name)) return number(@field(config, field));

@@ -30,7 +30,6 @@ const bounds = [_]Bound{
     .{ .us = 30_000_000, .seconds = "30" },
 };
 
-/// Durations of events.
 const Duration = extern struct {
     /// The number of events in each bucket of duration; each event counts in one bucket.
     buckets: [bounds.len + 1]u64,
@@ -62,7 +61,6 @@ pub const Refused = enum {
 /// Reasons why a connection was closed before its first request.
 pub const Rejected = enum { capacity, address_connections, address_rate, proxy_header, tls_handshake };
 
-/// The activity of a connection.
 pub const ConnectionState = enum { handshake, idle, reading, serving, websocket, closing };
 
 /// The stage of a request: it waits for an application, an application works on it, or its response is being
@@ -231,7 +229,6 @@ pub const Counters = extern struct {
         bump(&counters.requests_shed, requests);
     }
 
-    /// Adds 1 to a word.
     pub fn note(counters: *Counters, comptime field: []const u8) void {
         bump(&@field(counters, field), 1);
     }

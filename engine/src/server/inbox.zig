@@ -20,11 +20,9 @@ pub const Message = struct {
 
     const alignment = 16;
 
-    /// The content of a message.
     pub const Content = union(enum) {
         /// A connection that another thread has accepted.
         connection: Connection,
-        /// A command to an exchange.
         command: Addressed,
     };
 
@@ -173,7 +171,6 @@ pub const Inbox = struct {
         inbox.gpa.free(message.memory);
     }
 
-    /// Whether there are messages.
     pub fn hasMail(inbox: *const Inbox) bool {
         return inbox.head.load(.monotonic) != null;
     }

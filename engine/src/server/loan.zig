@@ -27,7 +27,6 @@ pub const Held = struct {
     }
 };
 
-/// The loans of a worker.
 pub const Loans = struct {
     /// Loans that have come back and whose owners were not told yet, the last one first.
     returned: ?*Loan = null,

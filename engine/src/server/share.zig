@@ -14,7 +14,6 @@ pub const Share = struct {
     /// The bytes that one connection has sent in round `round`.
     pub const Turn = struct { round: u32 = 0, bytes: u32 = 0 };
 
-    /// Begins a round.
     pub fn begin(share: *Share) void {
         share.* = .{ .round = share.round +% 1 };
     }

@@ -282,7 +282,6 @@ fn writeRefused(lane: *const Lane, status: u16, detail: []const u8) void {
     });
 }
 
-/// Records a command to an exchange.
 pub inline fn command(exchange: *const Exchange, spoken: Command) void {
     if (isOn()) writeOf(exchange, .exchange, .out, .named(std.meta.activeTag(spoken)), measure(spoken), "");
 }

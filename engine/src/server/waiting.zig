@@ -147,7 +147,6 @@ pub const Waiting = struct {
         return if (place < waiting.spare.items.len) waiting.spare.items[place] else null;
     }
 
-    /// Ends a pass.
     pub fn end(waiting: *Waiting) void {
         waiting.spare.clearRetainingCapacity();
         waiting.invariants();

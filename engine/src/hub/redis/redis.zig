@@ -96,7 +96,6 @@ pub const Insecure = enum {
     }
 };
 
-/// An unanswered request.
 const Request = struct {
     asker: Asker,
     share: Shares.Index,

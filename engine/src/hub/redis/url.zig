@@ -17,7 +17,6 @@ pub const Url = struct {
         unix: []const u8,
     };
 
-    /// The files for TLS.
     pub const Tls = struct {
         /// Trusted authorities; null: those of the system.
         ca: ?[:0]const u8 = null,

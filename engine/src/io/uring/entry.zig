@@ -6,7 +6,6 @@ const Block = @import("outgoing.zig").Block;
 const Label = @import("ring.zig").Label;
 const Pieces = @import("pieces.zig").Pieces;
 
-/// The state of a descriptor.
 pub const Entry = struct {
     token: io.Token = 0,
     /// The next entry in the queue; valid if `flags.queued` and it is not the last.

@@ -7,7 +7,6 @@ const sys = @import("../sys.zig");
 const Label = @import("ring.zig").Label;
 const Ring = @import("ring.zig").Ring;
 
-/// A listening socket.
 pub const Listener = struct {
     fd: sys.Fd,
     address: io.Address,

@@ -21,7 +21,6 @@ pub const Pieces = struct {
     tail: ?*Piece = null,
     count: u32 = 0,
 
-    /// Appends a received piece.
     pub fn append(pieces: *Pieces, piece: *Piece) void {
         piece.next = null;
         if (pieces.tail) |last| last.next = piece else pieces.head = piece;

@@ -18,7 +18,6 @@ pub const Label = packed struct(u64) {
     generation: u28 = 0,
     kind: Kind,
 
-    /// The kind of operation.
     pub const Kind = enum(u4) {
         /// No entry needs the result: a cancellation, a close.
         none,

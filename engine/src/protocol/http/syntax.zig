@@ -20,7 +20,6 @@ pub const Class = enum {
     /// Bytes that are rare in a host name or an IPv4 address: all except letters, digits, `-` and `.`.
     host_rare,
 
-    /// Whether the class has `byte`.
     pub fn has(comptime class: Class, byte: u8) bool {
         return switch (class) {
             .control => (byte < 0x20 and byte != '\t') or byte == 0x7f,
@@ -213,7 +212,6 @@ pub fn decimal(number: u64, buffer: *[decimal_bytes_max]u8) []const u8 {
     }
 }
 
-/// The number of digits of a number.
 pub inline fn decimalSize(number: u64) usize {
     var size: usize = 1;
     var power: u64 = 10;

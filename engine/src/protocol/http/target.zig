@@ -53,7 +53,6 @@ pub const Parts = struct {
     authority: Span = .{},
 };
 
-/// The result of `parse`.
 pub const Outcome = union(enum) { parts: Parts, refused: Refusal };
 
 /// Splits a target into its pieces. Refused with 400 are controls, space, a fragment, a broken

@@ -51,13 +51,11 @@ pub const Writer = struct {
         writer.len += text.len;
     }
 
-    /// Appends a status line.
     pub inline fn putStatus(writer: *Writer, code: u16) void {
         // Nearly all responses have the status 200, which is a literal here.
         if (code == 200) writer.put(comptime status.line(200)) else writer.put(status.line(code));
     }
 
-    /// Appends a Date field.
     pub inline fn putDate(writer: *Writer, text: *const [date.bytes_len]u8) void {
         const line = writer.buffer[writer.len..][0 .. date_prefix.len + date.bytes_len + "\r\n".len];
         line[0..date_prefix.len].* = date_prefix.*;
@@ -66,7 +64,6 @@ pub const Writer = struct {
         writer.len += line.len;
     }
 
-    /// Appends a Content-Length field.
     pub fn putLength(writer: *Writer, length: u64) void {
         const digits = syntax.decimalSize(length);
         const line = writer.buffer[writer.len..][0 .. length_prefix.len + digits + "\r\n".len];

@@ -57,7 +57,6 @@ pub const Response = struct {
     hold: bool = false,
 };
 
-/// A piece of content.
 pub const Piece = struct {
     len: u64,
     /// No more content follows.

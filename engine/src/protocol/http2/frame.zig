@@ -96,7 +96,6 @@ pub const Header = struct {
         };
     }
 
-    /// Writes a frame header.
     pub inline fn write(header: Header, out: *[header_bytes]u8) void {
         assert(header.stream <= max_31);
         std.mem.writeInt(u24, out[0..3], @intCast(header.len), .big);
@@ -227,7 +226,6 @@ pub const Setting = enum(u16) {
     }
 };
 
-/// A setting and its value.
 pub const SettingValue = struct {
     setting: Setting,
     value: u32,

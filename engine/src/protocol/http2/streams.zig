@@ -103,7 +103,6 @@ pub const Stream = struct {
     }
 };
 
-/// The streams of a connection.
 pub const Streams = struct {
     places: []Stream,
     free: u16,

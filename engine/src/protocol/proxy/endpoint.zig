@@ -2,7 +2,6 @@
 //! forwarded.zig).
 const std = @import("std");
 
-/// An IP address.
 pub const Address = union(enum) { v4: [4]u8, v6: [16]u8 };
 
 /// An end of a connection that a proxy has accepted.

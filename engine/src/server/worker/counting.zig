@@ -108,7 +108,6 @@ pub fn CountersPart(comptime W: type) type {
             exchange.sent_us = w.io.micros();
         }
 
-        /// Counts the end of an exchange.
         pub fn countEnd(w: *W, counters: *Counters, exchange: *const Exchange) void {
             assert(w.counting.counters == counters);
             counters.noteStatus(exchange.status);
