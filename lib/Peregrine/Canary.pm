@@ -8,8 +8,7 @@ our $VERSION = '0.003000';
 use List::Util qw(max min sum0);
 
 # A share of failures is clearly larger if it has this many events, by this difference, by this factor, and by
-# this many standard errors of the difference. The limits are high, because the shares are compared again and
-# again.
+# this many standard errors of the difference. The limits are high, because shares are compared often.
 use constant { EVENTS_LEAST => 5, SHARE_LEAST => 0.02, FACTOR => 2, ERRORS => 4 };
 # The least number of answers of the old code that show how long it takes; "most answers" are this part of
 # them.
@@ -82,8 +81,7 @@ sub _told {
     return "$words: " . join ', of the others ', map { "$_->[0] of $_->[1]" } @shares;
 }
 
-# The lowest class of times that are slow beside the old code's; nothing if no class is, or too little is
-# known.
+# The lowest class of times that are slow beside the old code's; nothing if none is, or too little is known.
 sub _slow_class {
     my ($old) = @_;
     my $class = _class_of_most($old) // return;

@@ -45,8 +45,7 @@ sub new {
     return bless { memory => $memory, columns => $columns, free => [] }, $class;
 }
 
-# A free column, if possible one that was in use before, because readers read all columns up to the highest
-# one.
+# A free column, if possible one that was in use before, because readers read up to the highest one.
 sub claim {
     my ($self)    = @_;
     my ($highest) = $self->{memory}->get(HIGHEST);
@@ -107,8 +106,7 @@ sub count {
     return $worker->count_in($self->{memory}, _offset($column));
 }
 
-# Notes a sign of life, in milliseconds: seconds are too coarse for the status page, which draws the time
-# since.
+# A sign of life, in milliseconds: the status page draws the time since, for which seconds are too coarse.
 sub beat {
     my ($self, $column) = @_;
     $self->{memory}->set(_offset($column) + @WORDS + BEAT, int 1000 * Time::HiRes::time);
@@ -117,8 +115,7 @@ sub beat {
 
 # ---- For readers --------------------------------------------------------------------------------
 
-# Reads all columns, again if the master has moved one meanwhile: its counts would be there twice, or not at
-# all.
+# Reads all columns, again if the master has moved one meanwhile: its counts would be there twice or never.
 sub read {
     my ($self) = @_;
     my $memory = $self->{memory};

@@ -67,8 +67,7 @@ sub give {
 
 # ---- Going on in the background -----------------------------------------------------------------
 
-# The pipe to the process in the foreground, which ends when this end is closed: after the last message was
-# printed.
+# The pipe to the process in the foreground, which ends when this end is closed, after the last message.
 my $FRONT;
 
 # Returns in the background process, with a function to call when all is well. The process in the foreground

@@ -13,12 +13,10 @@ use Socket qw(AF_INET AF_INET6 AF_UNIX SOL_SOCKET SO_ACCEPTCONN pack_sockaddr_in
 
 use constant FIRST_DESCRIPTOR => 3;    # sd_listen_fds(3)
 
-# Inherited handles by descriptor. They stay open while the process lives, so that a server can be started
-# again.
+# Inherited handles by descriptor. They stay open while the process lives, for a server that starts again.
 my %HANDLES;
 my $HANDED_OVER;
-# The program that has passed sockets to this process, or to the process that it has taken over from: systemd,
-# starter, or none.
+# The program that has passed sockets to this process or to its predecessor: systemd, starter, or none.
 my $SOURCE = '';
 
 sub from_environment {

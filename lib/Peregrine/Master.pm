@@ -307,8 +307,7 @@ sub _introduced {
     return $self->_look_at_introduced($child, $pid, INTRODUCED_LOOKS);
 }
 
-# Watches the process that was named. It is no child of the master before the process that has forked it has
-# ended.
+# Watches the process that was named. It is the master's child only when the process that forked it has ended.
 sub _look_at_introduced {
     my ($self, $child, $pid, $looks) = @_;
     return if $child->{pid} || !$self->{children}{ $child->{id} };
@@ -472,8 +471,7 @@ sub _failed_start {
     my @children = $self->children;
     return if $self->{phase} ne 'starting' || grep { $_->{state} ne 'leaving' } @children;
     return if grep                                 { $self->_waits_for_start($_) } 1 .. $self->{wanted};
-    # A restart has told children that were about to start to leave: this failure is the first one of the new
-    # code.
+    # A restart has told children that were about to start to leave: this failure is the new code's first.
     return $self->_start_later($number, BACK_OFF_S) if @children;
     return $self->_cannot_start($reason);
 }
@@ -900,8 +898,7 @@ sub _end {
     $self->_interrupt_start($_) for $self->children;
     my $seconds = $self->{stop_timeout}->(@message);
     $self->{stop_until} = Peregrine::Deadline::now() + $seconds;
-    # A child that is retiring is told to stop as all others are. A child that starts has no requests to
-    # finish.
+    # A child that is retiring is told to stop as all others are. A starting child has no requests.
     for my $child ($self->children) {
         my $limit = $child->{state} eq 'starting' ? min($seconds, $self->_start_left) : $seconds;
         $self->_tell_to_leave($child, $limit, @message);

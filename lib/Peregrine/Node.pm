@@ -169,8 +169,7 @@ sub _tell_events {
     return;
 }
 
-# Settles a Future by its answer: a result of the hub, and a position if the request was about a topic with
-# history.
+# Settles a Future by its answer: a result of the hub, and a position for topics with history.
 sub answered {
     my ($future, $result, $position, @told) = @_;
     return                          if $future->is_ready;
@@ -212,8 +211,7 @@ my %FAILURES = (
     FORBIDDEN()   => [qw(Forbidden topics)],
 );
 
-# A message for a channel that has ended is no failure, because channels promise at most once; but the result
-# tells it.
+# A message for a channel that has ended is no failure, as channels promise at most once; the result tells it.
 sub _settle {
     my ($future, $result, $subject) = @_;
     return $future->done($result == GONE ? 0 : 1) if $result <= GONE;

@@ -230,8 +230,7 @@ sub _inherited {
 
 # ---- Values -----------------------------------------------------------------------------------------
 
-# Permission bits: '0660', or the number that Perl makes of 0660. A word without the 0, such as '440', could
-# be octal or decimal.
+# Permission bits: '0660', or the number that Perl makes of 0660. '440' without a 0 could be octal or decimal.
 sub mode_bits {
     my ($value) = @_;
     my $bits    = _is_integer($value) ? $value : ($value // '') =~ /\A0[0-7]{1,4}\z/ ? oct $value : -1;

@@ -114,8 +114,7 @@ sub _tell_of_idleness {
     return $self->{link}->say('idle');
 }
 
-# Tells the master if all processes are at calls: the next call would have to wait, so it starts another
-# process.
+# Tells the master if all processes are at calls: the next call would wait, so it starts another one.
 sub _tell_if_none_is_idle {
     my ($self) = @_;
     my $words  = $self->{words};

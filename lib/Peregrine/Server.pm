@@ -178,8 +178,7 @@ sub check_clones {
     return;
 }
 
-# Dies if the engine has no room for all interpreters, or no responses can be held for topics though options
-# ask for it.
+# Dies if the engine has no room for all interpreters, or cannot hold responses that options ask for.
 sub checked_placement {
     my ($self) = @_;
     my $placement = $self->_placement;
@@ -510,8 +509,7 @@ sub _limit_in_force {
 
 # ---- Signals ------------------------------------------------------------------------------------
 
-# Signals beside those that stop the server: the action of a server with workers, and the reason why other
-# servers do nothing.
+# Signals beside those that stop the server: what a server with workers does, and why others do nothing.
 my %SIGNALS = (
     HUP => [
         sub { return $_[0]->restart },

@@ -74,8 +74,7 @@ sub _figures {
     return { %figures, times => [ splice @words, 0, TIMES ], lengths => \@words };
 }
 
-# The sums over all interpreters, also over those that have gone. Reads again if the master has moved figures
-# meanwhile.
+# The sums over all interpreters, also over those that have gone. Reads again if the master moved figures.
 sub sum {
     my ($self) = @_;
     my ($words, $epoch) = ($self->{words}, $self->{most} * WIDTH);

@@ -115,8 +115,7 @@ sub _count_restart {
     return;
 }
 
-# Handles the end of an interpreter. An application that calls `exit` in a request does so on purpose, however
-# often.
+# Handles the end of an interpreter. An application's `exit` in a request is on purpose, however often.
 sub _died {
     my ($self, $child, $status) = @_;
     return $self->SUPER::_died($child, $status) if !$child->{exited};

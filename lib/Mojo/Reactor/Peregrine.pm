@@ -3,8 +3,7 @@ package Mojo::Reactor::Peregrine;
 # Mojo::Reactor::Poll until a server attaches its loop; from then on timers and handles are watched by that
 # loop. The fields of Mojo::Reactor::Poll are kept up to date all the time (timers: time, io: mode), so that
 # the reactor can be attached and detached, and works on as Mojo::Reactor::Poll in a process that the
-# application forks. There is no such reactor for EV, because IO::Async::Loop::Peregrine waits inside EV if
-# that is loaded.
+# application forks. EV needs no such reactor: IO::Async::Loop::Peregrine waits inside EV if it is loaded.
 
 use strict;
 use warnings;
@@ -17,8 +16,7 @@ use Mojo::Util qw(steady_time);
 
 our $VERSION = '0.003000';
 
-# Seconds of a timer at least, so that a recurring timer of 0 seconds leaves others a turn, as in
-# Mojo::Reactor::EV.
+# Seconds of a timer at least, as in Mojo::Reactor::EV: a recurring timer of 0 seconds leaves others a turn.
 use constant SHORTEST => 0.0001;
 
 my $INSTANCES = 0;
@@ -110,8 +108,7 @@ sub _nest {
     return;
 }
 
-# Makes a tick. In a handler that is a turn of the server's loop, which may handle other events than this
-# reactor's.
+# Makes a tick. In a handler that is a turn of the server's loop, which may handle other events, too.
 sub _tick {
     my ($self) = @_;
     my $before = $self->{peregrine_events} // 0;

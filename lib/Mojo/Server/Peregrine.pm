@@ -141,8 +141,7 @@ sub transaction {
     return $tx;
 }
 
-# A number for names of streams, which are unique in the event loop that several applications of a process
-# share.
+# A number for names of streams, which are unique in the event loop that a process's applications share.
 my $named = 0;
 
 # Names the connection of a transaction whose class is the application's own.

@@ -51,8 +51,7 @@ sub wrap {
     };
 }
 
-# Adds the fields that a start does not have itself. Headers that are no list of pairs are left for the server
-# to refuse.
+# Adds the fields that a start does not have itself. The server refuses headers that are no list of pairs.
 sub _with {
     my ($event, $fields) = @_;
     my $headers = $event->{headers} // [];

@@ -61,8 +61,7 @@ sub loaded {
 
 sub of_text {
     my ($text, $name) = @_;
-    # The server's bridge to Mojolicious loads PAGI's modules as well, so they tell nothing about the
-    # application.
+    # The server's bridge to Mojolicious loads PAGI's modules, too: they tell nothing about the application.
     return if $text =~ /\bMojo::Server::Peregrine\b/;
     return if $text =~ $PAGI_WORDS || grep { m{\APAGI/(?!(?:Server[/.]|Sync\.pm\z))} } keys %INC;
     return loaded() // _used($text) // ($name =~ /\.psgi\z/ || $text =~ $PSGI_WORDS ? PSGI : undef);

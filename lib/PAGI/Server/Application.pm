@@ -124,8 +124,7 @@ sub _event_check {
     };
 }
 
-# The advertised extensions, without `tls`: the engine's bridge adds that for connections over TLS
-# (PAGI::Spec::Tls).
+# The advertised extensions, without `tls`: the bridge adds that for connections over TLS (PAGI::Spec::Tls).
 sub _advertised {
     my (%advertised) = @_;
     delete $advertised{tls};

@@ -10,8 +10,7 @@ use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
 use Peregrine::Nearest;
 
-# Parses arguments. Dies with a reference to the text of a problem: the text is meant for the user, without a
-# line of this file.
+# Parses arguments. Dies with a reference to the text of a problem, which is meant for the user.
 sub parse {
     my ($class, @arguments) = @_;
     my (%given, @problems);

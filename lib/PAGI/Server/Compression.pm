@@ -228,8 +228,7 @@ sub _is_piece {
     return defined $event->{body} && !ref $event->{body} && !utf8::is_utf8($event->{body}) ? 1 : 0;
 }
 
-# Settles the Futures of an event that has ended, and sends the next one. A failure fails all events that
-# wait.
+# Settles the Futures of an event that has ended, and sends the next one. A failure fails all waiting events.
 sub _follow {
     my ($queue, $sent, $futures) = @_;
     while ($sent->is_ready) {

@@ -48,8 +48,7 @@ sub _pid_of {
     return $pid // die "the pid file $path has no process id\n";
 }
 
-# Prints the server's answer. Once the server has heard the command, waits for its end, however long a restart
-# takes.
+# Prints the server's answer. Once the server has heard the command, waits for its end without a limit.
 sub _answer {
     my ($link) = @_;
     my $until = clock_gettime(CLOCK_MONOTONIC) + HEARD_S;

@@ -90,8 +90,7 @@ my %BODY = (
     more   => \&_flag,
 );
 
-# The fields of each event. Other fields are let through, as PAGI::Spec demands. An undefined field counts as
-# absent.
+# The fields of each event. Other fields are let through, as PAGI::Spec demands. An undefined field is absent.
 my %EVENTS = (
     'http.response.start'         => { status => \&_status, headers => \&_headers, trailers => \&_flag },
     'http.response.body'          => \%BODY,

@@ -38,8 +38,7 @@ async sub _send {
     $self->_open($event);
     $self->_seek($event->{offset})
         if $event->{offset} || defined $event->{offset} && $self->{kind} eq 'a file';
-    # A request may last longer than this body: the callback must keep neither this object nor its descriptor
-    # alive.
+    # A request may last longer than this body: the callback must not keep this object or its descriptor.
     $gone->on_ready(weakly($self, _wake_as => 'over'));
     $self->{peer}->disconnect_future->on_ready(weakly($self, '_limit_silence')) if $self->{waits};
     my $pieces = 0;

@@ -14,8 +14,7 @@ use Scalar::Util qw(blessed);
 # Settings behind an application: key, and 1 if the setting has a value.
 my %SETTINGS = (host => 1, workers => 1, grip => 1, topics => 1, pagi => 0, psgi => 0, mojo => 0);
 
-# Options of the server that a mount with workers of its own may set for its workers, and short words for
-# some.
+# Options of the server that a mount with workers of its own may set for these, and short words for some.
 my @OPTIONS = qw(
     env_file chdir lib user group preload_app
     max_worker_rss max_worker_age max_requests canary warm_up heartbeat_timeout request_kill_timeout

@@ -19,8 +19,7 @@ my %BY_NAME  = map {
 } @ALL;
 my %ENGINE = map { $_->{name} => $_ } Peregrine::options();
 
-# Options of the constructor that environment variables may set. (The variable of the mode is meant for the
-# application.)
+# Options of the constructor that environment variables may set. (The mode's variable is for the application.)
 my @VARIABLES = grep { $_->{variable} && !$_->{only} } @ALL;
 
 # An option that sets a limit of the engine has the limit's default and range.
@@ -147,8 +146,7 @@ sub variable {
     return "the environment variable $BY_NAME{$name}{variable}";
 }
 
-# Deletes the environment variables of options, which are meant for the process that a user has started, not
-# for its children.
+# Deletes the environment variables of options, which are meant only for the process that a user has started.
 sub forget_environment {
     delete @ENV{ map { $_->{variable} } @VARIABLES };
     return;
@@ -187,8 +185,7 @@ sub engine_limits {
     return \%limits;
 }
 
-# A number in the engine's unit, as an integer. A value above 0 does not become 0, which often means that
-# there is no limit.
+# A number in the engine's unit, as an integer. A value above 0 does not become 0, which often means no limit.
 sub _in_units {
     my ($number) = @_;
     return $number > 0 && $number < 1 ? 1 : int($number + 0.5);

@@ -52,8 +52,7 @@ sub options_of {
     return map { $NUMBERS{$_} => $pool->{$_} } grep { defined $pool->{$_} } keys %NUMBERS;
 }
 
-# The hash that a file returns. It has code only, because its numbers would have to be known before the file
-# is loaded.
+# The hash that a file returns. It has code only: numbers must be known before the file is loaded.
 sub of_file {
     my ($file) = @_;
     local ($@, $!);

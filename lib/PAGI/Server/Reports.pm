@@ -69,8 +69,7 @@ sub _notice {
     return;
 }
 
-# Logs a notice of the engine about a request whose application runs. Its number and peer come from the scope,
-# not from the notice.
+# Logs a notice of the engine about a request whose application runs. Its number and peer come from the scope.
 sub _request_notice {
     my ($self, $text, $about) = @_;
     $text =~ s/\Arequest [0-9]+-[0-9]+ \([^()]*\)(?: \S+ \S+)?: //;

@@ -153,8 +153,7 @@ sub parse_options {
     return $self->_told(sub { $self->_parse(@arguments) });
 }
 
-# Reads the command line, which wins over the configuration file, which wins over the options of the
-# constructor.
+# Reads the command line, which wins over the configuration file, and that over the constructor.
 sub _parse {
     my ($self,  @arguments) = @_;
     my ($given, @words)     = PAGI::Server::CommandLine->parse(@arguments);
@@ -469,8 +468,7 @@ sub _adopt_hypnotoad {
     return;
 }
 
-# The settings of the application. A process of its own loads it, because the master of interpreters must have
-# nothing of it.
+# The settings of the application. A process of its own loads it, because the master must have nothing of it.
 sub _settings_of_application {
     my ($self)  = @_;
     my ($mount) = $self->_mounts;
@@ -729,8 +727,7 @@ sub _reload_on_change {
     );
 }
 
-# The folder of an application whose script is in the given one: frameworks put scripts beside lib and
-# templates.
+# The folder of an application whose script is in the given one: frameworks put scripts beside lib.
 sub _home_of {
     my ($folder) = @_;
     my $above = File::Spec->rel2abs(File::Basename::dirname($folder));

@@ -7,8 +7,7 @@ our $VERSION = '0.003000';
 
 use Scalar::Util qw(refaddr weaken);
 
-# Limits of the memory for traces: exceptions that were thrown last, places of each, and characters of an
-# identity.
+# Limits of the memory for traces: the last exceptions, places of each, and characters of an identity.
 use constant {
     KEPT_MAX   => 16,
     FRAMES_MAX => 50,

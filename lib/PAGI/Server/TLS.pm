@@ -35,8 +35,7 @@ sub new {
     return $self;
 }
 
-# Makes the TLS object of a place with certificates of its own. Error messages name the place instead of the
-# option `ssl`.
+# Makes the TLS object of a place with certificates of its own. Errors name the place, not the option `ssl`.
 sub for_place {
     my ($class, $place, $ticket_keys) = @_;
     my $tls = eval { $class->new($place->{ssl}, $ticket_keys) };
@@ -119,8 +118,7 @@ sub engine { return $_[0]{engine} }
 
 # ---- Keys of tickets for a new program -----------------------------------------------------------
 
-# The keys as text: first that of all places without certificates of their own, then those of other places by
-# name.
+# The keys as text: first that of places without certificates of their own, then those of others by name.
 sub to_hand_over {
     my ($class, $tls, @places) = @_;
     my @all = map { [ $_->{name}, $_->{tls} ] } grep { $_->{tls} } sort { $a->{name} cmp $b->{name} } @places;
@@ -249,8 +247,7 @@ sub _password {
 # The engine's bridge reads several values at once, so objects become strings before.
 sub _string { return defined $_[0] ? "$_[0]" : undef }
 
-# An absolute path, as a server may change its directory before it reads the files again. A path that is not
-# given stays undef.
+# An absolute path, as a server may change its directory before it reads the files again. No path gives undef.
 sub _path {
     my ($path, $given) = @_;
     my $absolute = defined $path ? File::Spec->rel2abs($path) : undef;
@@ -273,8 +270,7 @@ sub _session_timeout {
             . " (seconds; s, m and h are understood), not '$given'");
 }
 
-# The key of tickets. Processes with equal keys accept one another's tickets: all that were forked from this
-# process.
+# The key of tickets. Processes with equal keys accept one another's tickets: all forks of this process.
 sub _ticket_keys {
     my ($self, $keys, $path) = @_;
     return $self->{ticket_keys} if !defined $keys && !defined $path;

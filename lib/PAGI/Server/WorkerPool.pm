@@ -277,8 +277,7 @@ sub _fail {
     return;
 }
 
-# Handles the end of a line. If the time of its call is up, the master has killed the process before this loop
-# has looked.
+# Handles the end of a line. If the time of its call is up, the master may have killed the process first.
 sub _lost {
     my ($self, $line) = @_;
     if (!$line->{future}) {

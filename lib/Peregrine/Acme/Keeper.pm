@@ -19,8 +19,7 @@ use POSIX qw(strftime);
 # of `peregrine renew`.
 use constant { LOOK_S => 60, LOCKED_S => 5, ASKED_S => 1 };
 
-# The failure of an order whose certificate should be renewed at once: without it each look would order
-# another one.
+# The failure of an order whose certificate should be renewed at once: without it each look would order again.
 use constant EARLY => 'the certificate that has come should be renewed at once: is the clock right?';
 
 my $JSON = JSON::PP->new->canonical->utf8;
@@ -138,8 +137,7 @@ sub _due_by {
     return next_attempt($names, $certificate, $state);
 }
 
-# The time of the next attempt, as far as the folder knows; 0: there is no certificate and nothing to wait
-# for.
+# The time of the next attempt, as far as the folder knows; 0: no certificate, and nothing to wait for.
 sub next_attempt {
     my ($names, $certificate, $state) = @_;
     my $window = $state->{window};

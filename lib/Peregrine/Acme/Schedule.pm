@@ -14,8 +14,7 @@ use constant RETRY_MAX_S => 7 * 24 * 3600;
 # If the authority suggests no time, a certificate is renewed when this part of its lifetime is over, earlier
 # by up to the other part, so that servers which began together do not ask together.
 use constant { PART => 2 / 3, SPREAD => 1 / 30 };
-# A suggested time in this last part of the lifetime, or behind it, leaves no second attempt, and is not
-# taken.
+# A suggested time in this last part of the lifetime, or later, leaves no second attempt: it is not taken.
 use constant RESERVE => 1 / 10;
 # Seconds between two questions for the window of renewal (RFC 9773 section 4.3).
 use constant { WINDOW_S => 6 * 3600, WINDOW_MAX_S => 24 * 3600, WINDOW_LEAST_S => 60 };
@@ -41,8 +40,7 @@ sub patience {
     return max($own, min($facts{retry_after} // 0, RETRY_MAX_S));
 }
 
-# A stored time to wait for; 0 if it is further away than any wait, as it was stored while the clock was
-# wrong.
+# A stored time to wait for; 0 if it is further away than any wait, because the clock was wrong.
 sub believed {
     my ($until, $now) = @_;
     return defined $until && $until - $now <= RETRY_MAX_S ? $until : 0;

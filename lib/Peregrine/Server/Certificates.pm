@@ -144,8 +144,7 @@ sub begin {
     my $inherited = $before && $before->take(INHERITED);
     $self->{link} = defined $inherited ? Peregrine::Link->from_descriptor($inherited) : $self->_start_process;
     $self->{is_inherited} = defined $inherited;
-    # The user as which the server goes on may be unable to read the file, which may not exist at a later
-    # start.
+    # The user as which the server goes on may be unable to read the file, which may be gone later.
     my $eab = $self->{options}{acme_eab};
     $self->{eab} = binding($eab) if defined $eab && !defined $inherited;
     $self->_look_at_owner($owner{uid}) if defined $owner{uid} && !$inherited;
@@ -305,8 +304,7 @@ sub _ending {
 
 # ---- The end of the process ----------------------------------------------------------------------
 
-# Handles the end of the process. A server with fewer rights than it had cannot start another one that could
-# read the folder.
+# Handles the end of the process. A server with fewer rights now cannot start another one to read the folder.
 sub _gone {
     my ($self) = @_;
     delete $self->{link};

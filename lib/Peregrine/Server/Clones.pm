@@ -52,8 +52,7 @@ sub check_application {
     return;
 }
 
-# Loads an application before there is a loop. The application may make none, because clones would have no
-# copy of it.
+# Loads an application before there is a loop. The application may make none, as clones would lack it.
 sub load {
     my ($load) = @_;
     Peregrine::Threads::prepare();

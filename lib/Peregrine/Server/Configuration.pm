@@ -121,8 +121,7 @@ sub _plain {
         $self->places;
 }
 
-# The types of the challenges with which an authority may ask (RFC 8555, RFC 8737): first by HTTP, if a place
-# is without TLS.
+# Types of challenges of an authority (RFC 8555, RFC 8737): by HTTP first, at a place without TLS.
 sub challenges { return [ $_[0]->_plain ? 'http-01' : (), 'tls-alpn-01' ] }
 
 sub _folders {
@@ -232,8 +231,7 @@ sub open_sockets {
     return;
 }
 
-# Makes the loop. In a process that runs no application it stays out of EV, which an application may have
-# loaded.
+# Makes the loop. In a process that runs no application it stays out of EV, even if that is loaded.
 sub make_loop {
     my ($self, $runs_no_application) = @_;
     my $type = $self->{options}{loop_type};

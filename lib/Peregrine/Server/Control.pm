@@ -23,8 +23,7 @@ sub CLONE_SKIP { return 1 }
 # Sockets of this process. Children have them closed already, and must not close their numbers again.
 my @SOCKETS;
 
-# The address of a process's socket: an abstract name, which ends with the process, so that there is no file
-# to remove.
+# The address of a process's socket: an abstract name, which ends with the process and leaves no file.
 sub _address {
     my ($pid) = @_;
     return pack_sockaddr_un("\0peregrine/$pid");

@@ -51,8 +51,7 @@ sub _with_limits {
     return $class->_new($configuration, $worker);
 }
 
-# Joins an engine elsewhere, which has all connections. While it waits, a message of the master can only be
-# that it is to stop.
+# Joins an engine elsewhere, which has all connections. Meanwhile the master's only message can be to stop.
 sub join {
     my ($class, $configuration, %args) = @_;
     for (1 .. JOIN_S) {

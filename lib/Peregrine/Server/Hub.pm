@@ -85,8 +85,7 @@ sub for_handover {
     return map { $_ => $self->{$_} } grep { $self->{$_} } @KEPT, 'hub_listener';
 }
 
-# Opens the socket for programs outside the server, for this user alone: each program that connects may
-# publish.
+# Opens the socket for programs outside the server, for this user alone: whoever connects may publish.
 sub listen {
     my ($self, %owner) = @_;
     my $path      = $self->{configuration}->options->{channels_socket};
@@ -123,8 +122,7 @@ sub _watch {
     return;
 }
 
-# Closes the socket for programs. Its file is removed by the process that has made it, if it is still that
-# file.
+# Closes the socket for programs. Its file is removed by its maker, if it is still that file.
 sub _close {
     my ($self) = @_;
     my $acceptor = delete $self->{acceptor};
@@ -341,8 +339,7 @@ sub stop_process {
 # A server in the process of the hub, as far as Peregrine::Child and Peregrine::Process need one.
 package Peregrine::Server::Hub::Serving;
 
-# LOOK_S: see above; SILENT_MAX: looks without a beat, which the thread makes every second, until it counts as
-# hung.
+# LOOK_S: see above; SILENT_MAX: looks without a beat of the thread (one a second) until it counts as hung.
 use constant { LOOK_S => Peregrine::Server::Hub::LOOK_S, SILENT_MAX => 5 };
 
 sub new {

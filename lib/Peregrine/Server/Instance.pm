@@ -365,8 +365,7 @@ sub ask_for_replacement {
 }
 
 # Accepts connections, because an interpreter serves. Until then they wait in the kernel: another program at
-# the same sockets may serve them before, and interpreters that never come to the end of their start would
-# lose them.
+# the same sockets may serve them before, and interpreters that never end their start would lose them.
 sub accept_connections {
     my ($self) = @_;
     $self->{engine}->worker->pause_accepting(0) if delete $self->{accepts_later} && $self->{engine};

@@ -64,8 +64,7 @@ sub leave_sockets {
     return;
 }
 
-# Starts the interpreters. The Future never fails, because other mounts serve without this one. True: some
-# interpreters serve.
+# Starts the interpreters. The Future never fails, as other mounts serve without this one. True: some serve.
 sub start {
     my ($self) = @_;
     my $timer = delete $self->{timer};

@@ -67,8 +67,7 @@ sub is_sync {
 # All interpreters, including those for handlers that block and those of one mount alone.
 sub interpreters_in_all { return $_[0]{interpreters} + $_[0]{sync} + $_[0]{of_mounts} }
 
-# Places in the engine for interpreters of one group, old and new ones: a mount with workers, or all other
-# mounts.
+# Places in the engine for interpreters of one group, old and new ones: a mount with workers, or all others.
 sub places {
     my ($self, $workers_of_mount) = @_;
     return $workers_of_mount + $self->{spare} if defined $workers_of_mount;

@@ -12,8 +12,7 @@ use Scalar::Util qw(weaken);
 
 # Seconds in which an interpreter with old code has to end its requests.
 use constant LEAVE_S => 5;
-# Seconds between two reports of an interpreter about the files that it has loaded, and bytes of one message
-# about them.
+# Seconds between two reports of an interpreter about the files that it has loaded, and bytes of a message.
 use constant { REPORT_S => 1, MESSAGE_MAX => 4000 };
 # Changed files that a message names at most.
 use constant NAMED_MAX => 3;

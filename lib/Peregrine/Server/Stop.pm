@@ -39,8 +39,7 @@ sub _log    { return $_[0]{instance}->log }
 sub _loop   { return $_[0]{instance}->loop }
 sub _worker { return $_[0]{instance}->engine->worker }
 
-# Whether another server accepts at the same sockets: Server::Starter starts it before it tells this one to
-# stop.
+# Whether another server accepts at the same sockets: Server::Starter starts it before it stops this one.
 sub others_accept { return Peregrine::Inherited->source eq 'starter' }
 
 sub shutdown {

@@ -152,8 +152,7 @@ sub _mount_pools {
     return \@pools;
 }
 
-# Drops the sockets by which interpreters join the engine: a process that has them could get requests of any
-# mount.
+# Drops the sockets by which interpreters join the engine: with them a process could get any mount's requests.
 sub _leave_joins {
     my ($self) = @_;
     delete @{$self}{qw(join_socket engine_socket)};
@@ -337,8 +336,7 @@ sub _interpreter_heartbeat {
     return $self->{options}{heartbeat_timeout};
 }
 
-# Arguments for a template: a process that has loaded the application, and from which interpreters are forked.
-# It serves no requests.
+# Arguments for a template: a process that loads the application, serves no requests, and forks interpreters.
 sub _template {
     my ($self, $pool) = @_;
     my $preloads = ($pool ? $pool->options->{preload_app} : undef) // $self->{options}{preload_app};

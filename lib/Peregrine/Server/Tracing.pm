@@ -58,8 +58,7 @@ sub serves {
     return $self->{memory} ? $self->{memory}->serves($$) : ();
 }
 
-# Starts a reader by a process between the two, so that the reader is no child of the server, which need not
-# wait for it.
+# Starts a reader by a process between the two, so that the server need not wait for the reader.
 sub _start_reader {
     my ($self) = @_;
     $self->{memory}->want;

@@ -189,8 +189,7 @@ sub hurry {
     return;
 }
 
-# Stops the processes. The master's Future is done within a callback of the master, which must exist until
-# that returns.
+# Stops the processes. The master's Future is done within a callback of the master, which must outlive it.
 sub stop {
     my ($self, $loop, $seconds) = @_;
     my $master = $self->{master} or return Future->done;

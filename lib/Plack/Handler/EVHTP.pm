@@ -11,8 +11,7 @@ use PAGI::Server::Log;
 use PAGI::Server::Options;
 use Peregrine::Threads;
 
-# Default options. The number of workers is given as `max_workers`, so that `--workers` on the command line
-# wins.
+# Default options. The number of workers is given as `max_workers`, so that an option `--workers` wins.
 sub defaults {
     my ($self)    = @_;
     my %own       = PAGI::Server::Options::defaults_of('evhtp');

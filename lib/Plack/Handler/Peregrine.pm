@@ -32,8 +32,7 @@ sub run {
     return;
 }
 
-# Makes the server. With plackup's -L Delayed the serving process loads the application, before its first
-# request.
+# Makes the server. With plackup's -L Delayed the serving process loads the application.
 sub _server {
     my ($self, $app) = @_;
     my %given         = ($self->defaults, %$self);

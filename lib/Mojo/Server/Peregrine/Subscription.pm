@@ -1,7 +1,6 @@
 package Mojo::Server::Peregrine::Subscription;
 
-# A transaction's subscription to a topic, with a mailbox of its own, because messages do not name their
-# topics.
+# A transaction's subscription to a topic, with its own mailbox, because messages do not name topics.
 
 use strict;
 use warnings;

@@ -186,8 +186,7 @@ sub _take {
 sub _another {
     my ($self) = @_;
     return if keys %{ $self->{all} } >= $self->{workers};
-    # Expected: no room for a process or its pipes. The present interpreters have to suffice, if there are
-    # any.
+    # Expected: no room for a process or its pipes. The present interpreters, if any, have to suffice.
     my $interpreter = eval { $self->_new_interpreter };
     die $@ if !$interpreter && !%{ $self->{all} };
     return $interpreter;

@@ -17,8 +17,7 @@ use constant PIECE_BYTES => 65_536;
 # ---- Output to the client ------------------------------------------------------------------------
 
 # A function that sends an application's response in the words [ whole => status, headers, body ], [ start =>
-# status, headers ], [ body => bytes ] and [ 'end' ], which can come from another process. It returns a
-# Future.
+# status, headers ], [ body => bytes ] and [ 'end' ], which can come from another process; returns a Future.
 sub sink {
     my ($send, $type) = @_;
     my $event = $type eq 'sse' ? 'sse.http.response' : 'http.response';

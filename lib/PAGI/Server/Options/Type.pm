@@ -260,8 +260,7 @@ sub is_switch {
     return $option->{type} =~ /\A(?:boolean|flag|channels)\z/;
 }
 
-# Whether a word is a value that a switch takes. Any other URL is a mistake in the value, and not an
-# application.
+# Whether a word is a value that a switch takes. Any other URL is a mistake, and no application.
 sub is_word_of {
     my ($option, $word) = @_;
     return $option->{type} eq 'channels' && ($word =~ m{\A\w+://} || _is_redis($word));

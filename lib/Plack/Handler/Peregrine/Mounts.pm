@@ -84,8 +84,7 @@ sub _place {
     return map { $_ => $mount->{$_} } qw(path host), $mount->{group} ? 'group' : ();
 }
 
-# Adds routes for all mounts, because the engine divides requests also for applications that its process has
-# not loaded.
+# Adds routes for all mounts, because the engine divides requests also for applications that are not loaded.
 sub add_routes {
     my ($self, $worker) = @_;
     _add_route($worker, $_) for @{ $self->{mounts} };

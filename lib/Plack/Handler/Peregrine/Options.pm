@@ -19,8 +19,7 @@ my %NOT_OURS = map { $_ => 1 } qw(
 );
 
 # Words of other handlers: the handlers that have them, and the option that they set here. A function gets the
-# value, and returns options; \&_nothing is for words that ask for what holds in any case, or have no meaning
-# here.
+# value, and returns options; \&_nothing is for words that change nothing, or have no meaning here.
 my @WORDS = (
     [ max_workers             => 'Starlet, Gazelle, EVHTP', 'workers' ],
     [ pre_fork                => 'Feersum',                 'workers' ],

@@ -32,8 +32,7 @@ sub _is_list {
     return ref $value && (reftype($value) // '') eq 'ARRAY';
 }
 
-# The end of a message about a Future in place of a response: async subs return one, whatever their arguments
-# are.
+# The end of a message about a Future in place of a response: async subs return one in any case.
 sub _hint {
     my ($response) = @_;
     return blessed $response && $response->isa('Future')
