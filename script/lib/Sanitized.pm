@@ -83,8 +83,7 @@ sub environment () {
     );
 }
 
-# Makes a program of this name that starts the real one without AddressSanitizer's runtime, with which curl
-# hangs.
+# Makes a program that starts the real one without AddressSanitizer's runtime, with which curl hangs.
 sub without_runtime ($program) {
     my ($real) = grep { -x } map { "$_/$program" } split /:/, $ENV{PATH};
     make_path("$HERE/bin");

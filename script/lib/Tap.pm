@@ -22,8 +22,7 @@ my $RUN = 'exec 2>"$0"; worked=$1; shift; "$@"; status=$?; times >"$worked"; exi
 # a shell's status for a program that was ended by a signal is the signal's number plus 128
 my $SIGNAL_MAX = 64;
 
-# Files that took the most CPU time are listed at the end: at most this many, each with at least these
-# seconds.
+# Files that took the most CPU time are listed at the end: at most this many, with at least these seconds.
 my ($BUSIEST, $BUSY) = (10, 5);
 
 sub at_once () { return $AT_ONCE }
@@ -68,10 +67,9 @@ sub record ($took, $worked) {
     return;
 }
 
-# Runs tests; returns the numbers of passed, failed and skipped ones. A test that is skipped or marked as TODO
-# has not passed. Shows the standard error of each file when all have ended, and keeps failed files in
-# Failures. Options: `under` (a command in front of perl), `before` (folders for @INC, before blib), `seconds`
-# (for one file).
+# Runs tests; returns the numbers of passed, failed and skipped ones. Skipped and TODO tests have not passed.
+# Shows the standard error of each file when all have ended, and keeps failures. Options: `under` (a command
+# in front of perl), `before` (folders for @INC, before blib), `seconds` (for one file).
 sub run ($options, @tests) {
     return () unless @tests;
     # Absolute paths, because servers may change their directory.

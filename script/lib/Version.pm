@@ -28,8 +28,7 @@ sub dotted ($version) { return version->parse($version)->normal =~ s/\Av//r }
 
 sub current () { return carried()->{$HOME} // die "$HOME has no version\n" }
 
-# Changes the version in all files. In Changes the heading of a released version stays, and a new one goes
-# before it.
+# Changes the version in all files. In Changes a new heading goes before that of a released version.
 sub change ($version) {
     die "'$version' is no version like 0.003000\n" if $version !~ /\A[0-9]+\.[0-9]{6}\z/;
     for my $file (_files()) {

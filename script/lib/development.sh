@@ -2,8 +2,7 @@
 # The development build, into .peregrine/development: the bridge as script/server loads it, beside the Perl
 # modules of lib/. It is compiled for a fast start, and serves slower than the build of script/build: the
 # engine by Zig's own backend, without Zig's build system, and the bridge without optimisation. Parts whose
-# sources have not changed stay. With the word `engine` only the engine is built, which takes no other tool
-# than Zig.
+# sources have not changed stay. With the word `engine` only the engine is built, by Zig alone.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 cd "$ROOT"
@@ -89,8 +88,7 @@ wants_tls() {
         { is_debian || printf '#include <openssl/ssl.h>' | cc -E - >/dev/null 2>&1; }
 }
 
-# Compiles the bridge, as Makefile.PL does with one object for each folder; here in parallel, and without
-# optimisation.
+# Compiles the bridge, as Makefile.PL does with one object for each folder; here in parallel, not optimised.
 bridge() {
     local version flags folder
     version="$(script/version)"

@@ -1,6 +1,5 @@
 # `perl Makefile.PL && make dist` works in a fresh clone without warnings, and the contents of the tarball
-# build and pass the first tests. Zig's cache of this tree is used, so that equal files are not compiled
-# again.
+# build and pass the first tests. With Zig's cache of this tree, equal files are not compiled again.
 use v5.36;
 use Config;
 use Cwd        qw(getcwd);

@@ -1,6 +1,5 @@
 # Clean roots of Debian, in which packages are built and installed: a suite's minimal system is fetched once
-# into .peregrine/packages, and copied for each use. Sourced by scripts that have sourced common.sh; needs
-# root.
+# into .peregrine/packages, and copied for each use. Sourced by scripts after common.sh; needs root.
 . "$ROOT/script/lib/emulation.sh"
 
 BED="$STATE/packages"

@@ -51,8 +51,7 @@ subtest 'zig build library' => sub {
     # With the flags of Makefile.PL, whose engine is in Zig's cache.
     my ($flags) = slurp('Makefile') =~ /^ZIG_FLAGS = (.*)$/m;
     my $command = "'$zig' build library --release=safe $flags --prefix $place";
-    # The build asks pkg-config for OpenSSL: with another answer the engine would be compiled again, for a
-    # minute.
+    # The build asks pkg-config for OpenSSL: another answer would compile the engine again, for a minute.
     delete local @ENV{qw(PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR)};
     is system("cd engine && $command >$log 2>&1 </dev/null"), 0, 'builds'
         or diag slurp($log);

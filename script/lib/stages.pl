@@ -48,8 +48,7 @@ my @COMPILED = (
     [ c       => \&c_example ],
 );
 
-# Stages that run with --all or by name: tests in another build, and code that is only compiled for other
-# systems.
+# Stages that run with --all or by name: tests in another build, and code that is compiled for other systems.
 my @AGAIN_COMPILED = ([ races => \&races ], [ sanitized => \&sanitized ], [ elsewhere => \&elsewhere ]);
 my @STAGES         = (@FIRST, @WAITING, @AGAIN, @COMPILED, @AGAIN_COMPILED);
 my $brief;    # without --all, and without a stage or test by name

@@ -140,8 +140,7 @@ sub _read_subscribers ($self) {
     return;
 }
 
-# Checks the position with which a client comes back: it is the end of its log, or for a WebSocket an earlier
-# place.
+# Checks the position with which a client comes back: the end of its log, or for a WebSocket an earlier one.
 sub _since ($self, $reader, $position) {
     my $at = $reader->{at};
     if (defined $at && $position ne 'now') {

@@ -2,8 +2,7 @@ package EventFuzz;
 
 # Applications that send events made of hostile Perl values, in any order, from a seed: tied, overloaded,
 # magical, dying, huge, freed in the middle, referring to themselves. Reading such a value changes and frees
-# other values of the event, sends, receives, runs the event loop, or dies. A seed always makes the same
-# events.
+# other values of the event, sends, receives, runs the event loop, or dies. Equal seeds make equal events.
 #
 # Errors are found by the client, which sees memory that was used again on the wire, by the server's
 # log and its end, and by AddressSanitizer (script/test-sanitized, script/fuzz events).
@@ -451,8 +450,7 @@ sub request {
     return;
 }
 
-# Runs a range of seeds, each with all types of scopes, against a server of its own; returns texts of
-# problems.
+# Runs a range of seeds, each with all types of scopes, against a server of its own; returns problems.
 sub run {
     my ($first, $last, %options) = @_;
     my @findings;

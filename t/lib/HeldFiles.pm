@@ -46,8 +46,7 @@ my %NAME_OF = reverse %OPCODE;
 my ($ENOENT, $EINTR, $ENOSYS) = (2, 4, 38);
 my ($NEW_NAMESPACE, $RECURSIVE_PRIVATE) = (0x20000, 0x4000 | 0x40000);
 
-# Mounts the file system. `content`: contents by file name. Returns nothing, and sets $why, if that is
-# impossible.
+# Mounts the file system. `content`: contents by file name. If impossible, returns nothing and sets $why.
 sub mount {
     my ($class, $content) = @_;
     $why = 'the numbers of system calls are not known';

@@ -38,8 +38,7 @@ sub run_text {
     return;
 }
 
-# Titles of failed tests, behind the titles of their subtests. A subtest does not count itself if tests within
-# it have failed.
+# Titles of failed tests, behind the titles of their subtests. A subtest with failed tests does not count.
 sub failures {
     my ($text) = @_;
     my (%titles, %failed);

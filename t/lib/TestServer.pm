@@ -70,8 +70,7 @@ sub _child {
     %RUNNING = ();
     alarm patience(240);
     open STDERR, '>&', $log or die "stderr: $!";
-    # Makes `print` of a list one write, so that no line of the engine comes between: Perl's default layer
-    # would write each item.
+    # Makes `print` of a list one write, which no line of the engine splits: Perl would write each item.
     binmode STDERR, ':perlio' or die "stderr: $!";
     STDERR->autoflush(1);
     my $ok = eval {

@@ -1,6 +1,5 @@
 # The rules for Perl: perltidy with the project's .perltidyrc, strict and warnings, `perl -c`, tests with
-# deadlines and with reasons for skipping, subs of 80 lines at most, no wire bytes in lib/, no `eval` that
-# hides errors.
+# deadlines and reasons to skip, subs of 80 lines at most, no wire bytes in lib/, no `eval` that hides errors.
 package Lint::Perl;
 use v5.36;
 use Digest::SHA    qw(sha1_hex);
@@ -44,9 +43,8 @@ for my $path (@ARGV) {
 }
 PERL
 
-# A call without a list, which hands on the caller's @_: in an `async sub` that awaits, Future::AsyncAwait
-# frees that @_ twice. Behind a backslash, `defined` or `exists` this is no call; nor are HTML's entities
-# calls.
+# A call without a list hands on the caller's @_: in an `async sub` that awaits, Future::AsyncAwait frees that
+# @_ twice. Behind a backslash, `defined` or `exists` this is no call; nor are HTML's entities.
 my $NO_LIST          = qr/(?!\s*\()/;
 my $SHARES_ARGUMENTS = qr/
     \bgoto \s+ &

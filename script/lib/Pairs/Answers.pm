@@ -9,8 +9,7 @@ use Pairs::Table;
 my @VARIES = (
     # The time of the answer.
     qr/\Adate: \K[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\z/i,
-    # The hash of a style sheet in the policy of the page for developers; tests in t/ compare it with the
-    # page.
+    # The hash of a style sheet in the policy of the page for developers, which tests in t/ check.
     qr/\Acontent-security-policy: .*'sha256-\K[^']+(?==')/i,
 );
 

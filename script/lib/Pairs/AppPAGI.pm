@@ -57,8 +57,7 @@ async sub _body ($receive) {
 }
 
 # With channels each request sends itself a message and waits for it, so that the code behind it runs in a
-# callback of the loop, as does a request that is stuck. A hub that ends may lose the message; then `send`
-# fails.
+# callback of the loop, as does a request that is stuck. A hub that ends may lose it; then `send` fails.
 async sub _hear_itself ($scope, $receive) {
     my ($channels, $me) = @$scope{qw(pagi.channels pagi.channel)};
     my $is_there = $channels && eval { await $channels->send($me, { type => 'pairs.said' }) };

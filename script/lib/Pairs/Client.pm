@@ -17,8 +17,7 @@ use constant {
     PROXY   => "PROXY TCP4 192.0.2.7 192.0.2.8 4711 443\r\n",
 };
 
-# `place`: where and how to connect, from Pairs::Launch. Options: `timeout`, `settings` of HTTP/2,
-# `receive_buffer`.
+# `place`: how to connect (Pairs::Launch). Options: `timeout`, `settings` (HTTP/2), `receive_buffer`.
 sub new ($class, $place, %options) {
     my @known = qw(timeout receive_buffer settings manual);
     my %how   = map { $_ => $options{$_} } grep { defined $options{$_} } @known;
@@ -113,8 +112,7 @@ sub _pour ($self, $id, $bytes, $goes_on = 0) {
     return;
 }
 
-# Reads the answer: `status` (0: none; 'reset'), `header` (by name), `lines` (fields as received), `body`,
-# `complete`.
+# The answer: `status` (0: none; 'reset'), `header` (by name), `lines` (as received), `body`, `complete`.
 sub answer ($self, $id = 0) {
     if (my $h1 = $self->{h1}) {
         my $response = $h1->response or return { status => 0, header => {}, body => '' };

@@ -40,8 +40,7 @@ sub who () {
 
 my ($version, $ballast);
 
-# The version, read from a file when the application is loaded. Loading waits while the file `hangs.VERSION`
-# exists.
+# The version, read from a file when the application is loaded. Loading waits while `hangs.VERSION` exists.
 sub version () {
     return $version if defined $version;
     $ballast = 'x' x $ENV{PAIRS_BALLAST} if $ENV{PAIRS_BALLAST};

@@ -252,8 +252,7 @@ sub _hup_twice ($self) {
     $self->_until('the code of the second HUP', sub { $self->_version eq '3' });
     unlink $run->dir . '/hangs.2';
     sleep 1;
-    # Server::Starter has ended the old server by then: the new one refuses requests that have waited for the
-    # mount.
+    # Server::Starter has ended the old server by then: the new one refuses requests that wait for the mount.
     my $is_refused = $self->{row}{app} eq 'pools' && $self->{row}{under} eq 'starter';
     return $self->_finish($is_refused ? sub { $_[0]{why} =~ /\Astatus 503/ } : ());
 }
@@ -327,8 +326,7 @@ sub _killed ($self) {
     my $meanwhile = sub ($lost) { $lost->{begun} <= $gone && $lost->{failed} >= $at };
     # The manual promises (PAGI::Server, "Interpreters that are stuck"): the connections of the killed process
     # are lost. Plack::Handler::Peregrine: with the engine in a process of its own, only the request in the
-    # killed process (502), and no connection. Plack::Handler::EVHTP: a crash ends the process, with all
-    # connections.
+    # killed process (502), and no connection. Plack::Handler::EVHTP: a crash ends all connections.
     my %excuse = (
         prefork => sub ($lost) { $lost->{process} == $victim || !$lost->{process} && $meanwhile->($lost) },
         process => sub ($lost) { $meanwhile->($lost) && $lost->{why} =~ /\A(?:status 502|a WebSocket)/ },
@@ -363,8 +361,7 @@ sub _stuck ($self) {
                 || $self->found('all interpreters are stuck, and /readyz says that it is ready');
         }
     }
-    # Stuck workers are killed, or left alone, and others take their places; a single process goes on when the
-    # gate opens.
+    # Stuck workers are killed, or left alone, and others take their places; a single process goes on later.
     $run->launch->write('open.stuck', '') if !$row->{workers};
     $self->_until(
         'service after interpreters were stuck',
@@ -536,8 +533,7 @@ sub _hold_uploads ($self) {
     return;
 }
 
-# Counts processes that have served: memory that workers share must not make the server replace one that did
-# not grow.
+# Counts processes that have served: memory that workers share does not count as a worker's growth.
 sub _growth ($self) {
     my %seen;
     for (1 .. 40) {

@@ -14,8 +14,7 @@ use constant {
     CANARY_S    => 1,
 };
 
-# `tree`: the built tree that is tried; `dir`: the row's own folder; `certificates`: a Certificates, with
-# `server`.
+# `tree`: the built tree that is tried; `dir`: the row's own folder; `certificates`: a Certificates.
 sub new ($class, %given) {
     my $self = bless {%given}, $class;
     my $row  = $self->{row};

@@ -81,8 +81,7 @@ sub _ask_until ($over, $kind, $place, $prefix) {
     return { asked => $asked, lost => \@lost };
 }
 
-# The reason why a request is lost, or an empty string. A request that HTTP/2 says was not seen may be sent
-# again: it is not lost.
+# The reason why a request is lost, or an empty string. A request that HTTP/2 says was not seen is not lost.
 sub _asked ($client, $prefix, $process) {
     my $answer = $client->ask("$prefix/who");
     return '' if $answer->{again};
@@ -107,8 +106,7 @@ sub _read_on ($topic, $number) {
     return '';
 }
 
-# Publishes an entry, which a held stream must get; a stream that ended completely is opened again after its
-# last entry.
+# Publishes an entry, which a held stream must get; after a complete end the stream is opened again.
 sub _held_on ($topic, $number) {
     my $at = Pairs::Client->new($topic->{place}, timeout => ENTRY_S)->ask("$topic->{prefix}/publish?$number");
     # Lost requests are findings of the other kinds, not of `held`.

@@ -89,8 +89,7 @@ my @NONE = (
     ],
 );
 
-# Combinations that the server refuses to start with: settings, the sentence of the manual, the server's
-# message.
+# Combinations that the server refuses to start with: settings, the manual's sentence, the server's message.
 my @REFUSED = (
     [
         { engine => ['process'], workers => ['0'] },

@@ -199,8 +199,7 @@ sub dying ($self) {
     my $path   = $run->prefix . '/die';
     my $answer = $self->_ask('a dying handler', '/die');
     $run->found("a dying handler: status $answer->{status}, not 500") if $answer->{status} ne '500';
-    # Clients of PSGI see the exception by middleware of plackup and peregrine; the server itself does not
-    # show it.
+    # Clients of PSGI see the exception by middleware of plackup and peregrine only.
     my $row   = $run->row;
     my $bare  = $row->{options} eq 'constructor' && Pairs::Table::is_psgi($row);
     my $shows = $answer->{body} =~ /on purpose/ ? 'development' : 'production';
