@@ -1,5 +1,4 @@
-/* Peregrine.xs - the functions that Perl calls. Each takes its arguments, calls a C file of a folder and
- * returns values. */
+/* Peregrine.xs - the functions that Perl calls. Each calls a function of a C file and returns its values. */
 #include "bridge/bridge.h"
 #include "pagi/pagi.h"
 #ifdef __linux__

@@ -2,8 +2,7 @@
  *
  * The alarm of a process is one for all threads, and its signal belongs to the thread that was there first.
  * So each interpreter has a timer of its own, whose signal goes to its thread, interrupts the system call
- * that it waits in, and makes SIGALRM pending for that interpreter, as Perl's own handler does in a
- * process. */
+ * that it waits in, and makes SIGALRM pending for that interpreter, as Perl's own handler does. */
 #include "bridge/bridge.h"
 
 #if defined(__linux__) && defined(USE_ITHREADS)

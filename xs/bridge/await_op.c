@@ -12,8 +12,7 @@
  * the ops do not tell, because all interpreters of the process share them. */
 #define PX_AWAIT_HERE "Peregrine/await"
 
-/* Whether the running async sub is, or was, suspended: then Future::AsyncAwait keeps its state as magic of
- * the sub. */
+/* Whether the running async sub is, or was, suspended: then Future::AsyncAwait keeps its state in magic. */
 static bool was_suspended(pTHX) {
     return mg_find((SV *)find_runcv(NULL), PERL_MAGIC_ext) != NULL;
 }
@@ -115,8 +114,7 @@ static px_await_method method(pTHX_ const char *name, const char *ours) {
     return method;
 }
 
-/* Finds the methods that the functions above need, in an interpreter where our methods have been
- * installed. */
+/* Finds the methods that the functions above need, in an interpreter that has our methods. */
 static void look_up_methods(pTHX_ px_context *cx) {
 #define PX_OWN "PAGI::Server::Future::"
     px_await_ops *ops = &cx->await;

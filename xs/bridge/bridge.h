@@ -288,8 +288,7 @@ struct px_face {
     px_app_state (*app_state)(const px_exchange *exchange);
     /* Whether a live exchange waits for its client, and not for its application. */
     bool (*is_parked)(const px_exchange *exchange);
-    /* Whether a live exchange has no complete response yet; NULL: requests of this face are not handed
-     * over. */
+    /* Whether a live exchange has no complete response yet; NULL: this face hands none over. */
     bool (*is_unanswered)(const px_exchange *exchange);
 
     /* Fails an async sub of the application that a lost exception has left behind (px_await_stalled), so that
@@ -458,8 +457,7 @@ static inline bool px_is_silence(uint32_t reason) {
     return reason == PEREGRINE_CLIENT_TIMEOUT || reason == PEREGRINE_IDLE_TIMEOUT;
 }
 
-/* Counts a request that the application has ended, by its return or its silence, before an answer has
- * begun. */
+/* Counts a request that the application has ended, by its return or silence, before an answer has begun. */
 static inline void px_note_unanswered(px_exchange *exchange) {
     if (px_owes_counted_answer(exchange)) px_tally_note_unanswered(exchange);
 }

@@ -1,6 +1,5 @@
 /* busy.c - the time since which an interpreter has been at one event, for a process that watches it: a word
- * in memory that both processes map. The watcher sees it even if the interpreter never comes back from the
- * event. */
+ * in memory that both processes map. The watcher sees it even if the event never ends. */
 #include "bridge/bridge.h"
 
 #include <time.h>
@@ -9,8 +8,7 @@
 #define CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC
 #endif
 
-/* Milliseconds of the monotonic clock, up to a tick of the kernel late; never 0. May be called in a signal
- * handler. */
+/* Milliseconds of the monotonic clock, up to a tick of the kernel late; never 0. For signal handlers, too. */
 uint64_t px_busy_now(void) {
     struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

@@ -1,7 +1,6 @@
 /* exits.c - remembers where `exit` was called.
  *
- * `exit` unwinds all functions before END blocks and destructors run, so these cannot find its caller any
- * more. */
+ * `exit` unwinds all functions before END blocks and destructors run, so these cannot find its caller. */
 #include "bridge/bridge.h"
 
 #define PX_EXIT_PLACE 512
@@ -19,8 +18,7 @@ static OP *exit_op(pTHX) {
     return process_exit(aTHX);
 }
 
-/* To be called before applications are compiled, because px_ops_replace() walks all code that is compiled
- * already. */
+/* To be called before applications are compiled, because px_ops_replace() walks all compiled code. */
 void px_exits_watch(pTHX) {
     if (!process_exit) process_exit = px_ops_replace(aTHX_ OP_EXIT, exit_op, NULL);
 }

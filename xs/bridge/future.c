@@ -128,8 +128,7 @@ SV *px_future_invalid(pTHX_ px_worker *worker, const char *format, ...) {
     return px_future_failed(aTHX_ worker, newSVsv(text));
 }
 
-/* Whether a Future is a hash with the layout that is known here. A tied hash is not, as reading it runs Perl
- * code. */
+/* Whether a Future is a hash with the layout that is known here. A tied hash is not: reading it runs code. */
 bool px_future_is_plain(const px_context *cx, const SV *object) {
     if (!cx->loop_key || SvTYPE(object) != SVt_PVHV || SvMAGICAL(object)) return false;
     const HV *stash = SvSTASH(object);

@@ -17,8 +17,7 @@ static SV *referent(pTHX_ HV *loop, const char *name, I32 len, svtype type) {
 }
 
 /* Seconds by which the time of day must have been set before turns here end, so that the loop moves timers
- * that have a time of day. DRIFT_S of IO::Async::Loop::Peregrine is less, so a loop that comes back for this
- * moves them. */
+ * that have a time of day. DRIFT_S of IO::Async::Loop::Peregrine is less, so the loop then moves them. */
 #define SET_S 0.02
 
 /* Seconds by which the time of day is ahead of the timers' clock. */

@@ -7,8 +7,7 @@
  * read-only values, a string and number at once) stay as they are, and the block refers to them. */
 #include "bridge/bridge.h"
 
-/* Levels of hashes and lists that are packed. Deeper ones stay as they are: an application may have stored a
- * structure of any depth. */
+/* Levels of hashes and lists that are packed. Deeper ones stay as they are: structures may have any depth. */
 #define PX_PACKED_DEPTH 4
 
 /* Items follow each other: a list's elements come after it, a hash's keys and values by turns. */
@@ -76,8 +75,7 @@ static void put_integer(px_packer *to, IV integer) {
     put(to, &integer, sizeof(integer));
 }
 
-/* Whether other scalars or keys share the bytes. Bytes that only one scalar has take less memory as a
- * copy. */
+/* Whether other scalars or keys share the bytes. Bytes of one scalar take less memory as a copy. */
 static bool is_shared(const SV *sv) {
     if (!SvIsCOW_shared_hash(sv)) return false;
     const HEK *shared = SvSHARED_HEK_FROM_PV(SvPVX_const(sv));

@@ -98,8 +98,7 @@ static SV *entry_of(pTHX_ AV *list, SSize_t i) {
     return sv_2mortal(*slot);
 }
 
-/* Copies a list; a value that is no list stays as it is. The length is read each time, because it may
- * change. */
+/* Copies a list; a value that is no list stays as it is. Its length is read each time, as it may change. */
 static SV *copy_of_list(pTHX_ SV *value, SSize_t max, px_copy_function copy_of_entry) {
     SV *reference = sv_2mortal(newSVsv(value));
     AV *list = list_of(reference);

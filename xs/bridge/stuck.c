@@ -22,8 +22,7 @@
 /* The time that the engine has to send its answer before the process ends. */
 #define PX_STUCK_ANSWER_MS 300
 
-/* The interpreter, worker and name of this thread. A thread has one worker, which is made before the signal
- * comes. */
+/* The interpreter, worker and name of this thread. A thread has one worker, made before the signal comes. */
 #ifdef MULTIPLICITY
 static __thread tTHX stuck_perl;
 #endif
@@ -88,8 +87,7 @@ static void add_function(stuck_text *text, const CV *cv) {
     else add_words(text, "a function");
 }
 
-/* Whether code is the server's, which is in packages below Peregrine. Those below Peregrine::App are
- * applications'. */
+/* Whether code is the server's, which is in packages below Peregrine. Those below Peregrine::App are not. */
 static bool is_of_server(pTHX_ const COP *cop) {
     const HV *stash = cop ? CopSTASH(cop) : NULL;
     const HEK *package = stash ? HvNAME_HEK((HV *)stash) : NULL;
@@ -165,8 +163,7 @@ static const SV *string_of(const HV *given, const char *key) {
     return NULL;
 }
 
-/* Adds the string under a key of an exchange's scope or environment, which may be packed. False: there is
- * none. */
+/* Adds the string under a key of an exchange's scope or environment, which may be packed. False: none. */
 static bool add_value(stuck_text *text, const px_exchange *exchange, const char *key) {
     size_t len = 0;
     const SV *value = exchange->given ? string_of(exchange->given, key) : NULL;
@@ -263,8 +260,7 @@ static void on_signal(int number) {
     (void)kill(getpid(), SIGKILL);
 }
 
-/* Handles the signal for one thread, which may have come back to its loop meanwhile: then there is nothing to
- * tell. */
+/* Handles the signal for one thread, which may be back in its loop: then there is nothing to tell. */
 static void on_thread_signal(int number) {
     PERL_UNUSED_VAR(number);
     if (!stuck_worker || !stuck_worker->at) return;

@@ -2,8 +2,7 @@
  * compare old and new code. The engine's counters do not tell one interpreter from another. */
 #include "bridge/bridge.h"
 
-/* Indices of the words. TIMES: answers by the time until they began; LENGTHS: by the time until they were
- * over. */
+/* Indices of the words. TIMES: answers by the time until they began; LENGTHS: by the time until their end. */
 enum { ASKED, ANSWERED, FAILED, UNANSWERED, ENDED, TIMES, TIMES_COUNT = 16, LENGTHS = TIMES + TIMES_COUNT };
 
 const size_t px_tally_words = LENGTHS + TIMES_COUNT;
@@ -37,8 +36,7 @@ void px_tally_note_unanswered(px_exchange *exchange) {
     exchange->owes_answer = false;
 }
 
-/* Takes a request back out of the count of requests: another interpreter counts it, or its client has
- * left. */
+/* Takes a request back out of the count of requests: another interpreter counts it, or its client left. */
 void px_tally_note_left(px_exchange *exchange) {
     uint64_t *asked = &exchange->worker->tally[ASKED];
     __atomic_store_n(asked, *asked - 1, __ATOMIC_RELAXED);

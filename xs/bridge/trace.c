@@ -1,5 +1,4 @@
-/* trace.c - records of what applications do, for a reader who follows exchanges through the layers
- * (peregrine_trace()). */
+/* trace.c - records of what applications do, for readers who follow exchanges (peregrine_trace()). */
 #include "bridge/bridge.h"
 
 /* Kind, size and code: see peregrine_trace(). */

@@ -13,8 +13,7 @@
 /* Signals are looked for once in this many turns. */
 #define SIGNAL_TURNS 64
 
-/* Has the exchange's face told when its next turn comes. Call it for an exchange that is held; it is held
- * until then. */
+/* Has the exchange's face told when its next turn comes. The exchange must be held, and is so until then. */
 void px_turn_wait(pTHX_ px_exchange *exchange) {
     px_worker *worker = exchange->worker;
     if (!exchange->waits_for_turn) {

@@ -166,8 +166,7 @@ static void trim_pool(pTHX_ px_worker *worker, int keep) {
     }
 }
 
-/* Frees the exchanges that are kept for further requests; returns the number of exchanges that are not
- * over. */
+/* Frees the exchanges that are kept for further requests; returns the number of those that are not over. */
 int px_worker_trim(pTHX_ px_worker *worker) {
     int count = 0;
     trim_pool(aTHX_ worker, 0);
@@ -175,8 +174,7 @@ int px_worker_trim(pTHX_ px_worker *worker) {
     return count;
 }
 
-/* Closes the engine and everything that it has open. Requests that are still running learn that the server
- * went away. */
+/* Closes the engine and everything that it has open. Requests in flight learn that the server went away. */
 void px_worker_stop(pTHX_ px_worker *worker) {
     peregrine_worker *engine = worker->engine;
     if (!engine) return;
@@ -230,8 +228,7 @@ static px_exchange **hold_live(pTHX_ px_worker *worker, size_t *count) {
     return held;
 }
 
-/* Ends WebSockets and event streams, which would not end by themselves; `end`: the engine's function for
- * that. */
+/* Ends WebSockets and event streams, which would not end by themselves, by the engine's function `end`. */
 static void end_streams(pTHX_ px_worker *worker, void (*end)(peregrine_worker *)) {
     worker->stopping = true;
     end(worker->engine);
@@ -346,8 +343,7 @@ void px_worker_tell(pTHX_ px_worker *worker, const char *method, SV *first, SV *
                          NULL));
 }
 
-/* Tells the server, once, to leave its event loop: this process is a child forked from the server's, and has
- * nothing to do there. */
+/* Tells the server, once, to leave its event loop: this process is a child forked from the server's. */
 void px_worker_leave_loop(pTHX_ px_worker *worker) {
     if (worker->left_loop) return;
     worker->left_loop = true;
@@ -522,8 +518,7 @@ static void name_all(px_worker *worker) {
         px_exchange_name(exchange);
 }
 
-/* Whether a dispatch that has made its polls makes another one. If not, sees to it that the output is
- * sent. */
+/* Whether a dispatch that has made its polls makes another one. If not, the output gets sent. */
 static bool goes_on(px_worker *worker, int polls) {
     if (worker->host_loop && polls <= PX_ROUNDS_MAX && peregrine_goes_on(worker->engine)) return true;
     if (worker->host_loop) peregrine_send_all(worker->engine);

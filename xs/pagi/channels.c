@@ -52,8 +52,7 @@ SV *pagi_channels_next(pTHX_ pagi_exchange *exchange) {
     return pagi_channels_take(aTHX_ exchange->app->node, exchange->mailbox);
 }
 
-/* Serves a request after mail has come to a mailbox that was found empty, or, if `readable`, entries of
- * topics. */
+/* Serves a request after mail has come to its empty mailbox, or, if `readable`, entries of topics. */
 static void serve(pTHX_ pagi_exchange *exchange, bool readable) {
     px_exchange *base = &exchange->base;
     px_worker *worker = base->worker;

@@ -37,8 +37,7 @@ static void drop(pTHX_ AV **slot) {
     SvREFCNT_dec((SV *)list);
 }
 
-/* Keeps a callback for later (`keep`), and calls it at once if what it is for has happened already
- * (`now`). */
+/* Keeps a callback for later (`keep`), and calls it at once if its event has happened already (`now`). */
 void pagi_connection_subscribe(pTHX_ pagi_exchange *exchange, AV **list, SV *callback, bool now, bool keep,
                                SV *argument) {
     SvGETMAGIC(callback);
@@ -94,8 +93,7 @@ SV *pagi_connection_gone_future(pTHX_ pagi_exchange *exchange) {
     return future;
 }
 
-/* Tells the application of an end that the exchange's state shows already: first its Future, then its
- * callbacks. */
+/* Tells the application of an end that the exchange's state shows already: first Future, then callbacks. */
 void pagi_connection_disconnected(pTHX_ pagi_exchange *exchange) {
     drop(aTHX_ & exchange->on_complete);
     if (exchange->disconnect_future) {

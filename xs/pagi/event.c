@@ -219,8 +219,7 @@ static SV *read_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV
     return NULL;
 }
 
-/* Reads an integer field from 0 to `max`; *found says whether it is there. Returns NULL or a failed
- * Future. */
+/* Reads an integer field from 0 to `max`; *found: it is there. Returns NULL or a failed Future. */
 SV *pagi_event_integer(pTHX_ px_worker *worker, const char *type, HV *event, SV *key, IV max, IV *number,
                        bool *found) {
     return read_integer(aTHX_ worker, type, event, key, 0, max, number, found);

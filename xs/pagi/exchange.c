@@ -1,5 +1,4 @@
-/* exchange.c - one request of a PAGI application: the Perl values that it gets, its call, how the request
- * ends. */
+/* exchange.c - one request of a PAGI application: the Perl values that it gets, its call, its end. */
 #include "pagi/pagi.h"
 
 /* ---- Handles: functions and objects for the application ---------------------------------------- */

@@ -183,8 +183,7 @@ static void shut_down(pTHX_ px_exchange *base) {
     if (exchange->kind->shut_down) exchange->kind->shut_down(aTHX_ exchange);
 }
 
-/* An exchange whose client has left does not count: no client waits, and the application might never end
- * it. */
+/* An exchange whose client has left does not count: the application might never end it. */
 static px_app_state app_state(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
     if (!exchange->app_running) return PX_APP_OVER;
@@ -192,8 +191,7 @@ static px_app_state app_state(const px_exchange *base) {
     return exchange->reason == PEREGRINE_SERVER_SHUTDOWN ? PX_APP_LEAVING : PX_APP_OVER;
 }
 
-/* Waiting: in $receive, for output that has to move, or with a WebSocket or an event stream that was
- * accepted. */
+/* Waiting: in $receive, for output that has to move, or with an accepted WebSocket or event stream. */
 static bool is_parked(const px_exchange *base) {
     const pagi_exchange *exchange = (const pagi_exchange *)base;
     return exchange->receiver || exchange->senders || exchange->flushers || exchange->feeders ||

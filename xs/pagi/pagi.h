@@ -335,13 +335,11 @@ struct pagi_exchange {
     bool body_told;    /* $receive has given a part of the request's body */
     bool last_told;    /* $receive has given the last event, after which there is none */
     uint32_t in_vain;  /* calls that came after the end of the request, see in_vain.c */
-    /* websocket.close or sse.close was sent while the peer was there: further events are the application's
-     * mistake */
+    /* websocket.close or sse.close was sent while the peer was there: further events are mistakes */
     bool app_closed;
     bool mail_given;   /* the last event of $receive was a message of the request's channel */
     bool above;        /* queued output reached the high-water mark */
-    /* a $receive was cancelled because no event will come: an `await` of it dies, which is not reported as an
-     * error */
+    /* a $receive was cancelled because no event will come: an `await` of it dies, without a report */
     bool let_go;
     pagi_request_state request;
     pagi_response_state response;

@@ -14,8 +14,7 @@ static void forget_first(pTHX_ pagi_exchange *exchange) {
     SvREFCNT_dec(oldest);
 }
 
-/* The oldest Future that still waits, as a mortal reference; NULL: none waits. Cancelled Futures are
- * dropped. */
+/* The oldest Future that still waits, as a mortal reference, or NULL. Cancelled Futures are dropped. */
 static SV *first_waiting(pTHX_ pagi_exchange *exchange) {
     while (exchange->receiver) {
         SV *future = sv_2mortal(newRV_inc(exchange->receiver));

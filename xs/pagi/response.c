@@ -18,8 +18,7 @@ static SV *too_late(pTHX_ pagi_exchange *exchange, const char *type) {
     return px_future_done(aTHX_ exchange->base.worker, NULL);
 }
 
-/* Starts the response. `instead`: it takes the place of a stream or a WebSocket, so the connection closes
- * after it. */
+/* Starts the response. `instead`: it takes the place of a stream or a WebSocket, so the connection closes. */
 SV *pagi_response_start(pTHX_ pagi_exchange *exchange, const char *type, HV *event, bool instead) {
     px_worker *worker = exchange->base.worker;
     pagi_context *cx = exchange->app->cx;

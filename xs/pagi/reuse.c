@@ -163,8 +163,7 @@ static bool plain_with_pool(pTHX_ const pagi_app *app, const SV *reference) {
     return true;
 }
 
-/* Whether hashes that are filled for each request can be kept: only the references to them have to be as they
- * were. */
+/* Whether hashes that are filled for each request can be kept: if the references to them are as they were. */
 static bool emptied(const pagi_app *app, const pagi_scope *scope) {
     SV *const *slots = scope->slots;
     const HV *extensions = plain_hash(slots[PAGI_SLOT_EXTENSIONS]);
@@ -172,8 +171,7 @@ static bool emptied(const pagi_app *app, const pagi_scope *scope) {
     return !slots[PAGI_SLOT_STATE] || plain_hash(slots[PAGI_SLOT_STATE]);
 }
 
-/* Whether the tls extension of a finished request is as it was made, so that the next request can have the
- * same hash. */
+/* Whether the tls extension of a finished request is as it was made, so that the next request can have it. */
 bool pagi_tls_untouched(pTHX_ const pagi_exchange *exchange) {
     const pagi_tls_kept *kept = &exchange->scope->tls;
     HV *extensions = (HV *)SvRV(exchange->scope->slots[PAGI_SLOT_EXTENSIONS]);
@@ -221,8 +219,7 @@ static bool keepable(pTHX_ const pagi_exchange *exchange) {
            SvRV(slots[PAGI_SLOT_TRANSPORT]) == exchange->transport;
 }
 
-/* Keeps the scope of an application that has returned, if it cannot notice that; drops the scope
- * otherwise. */
+/* Keeps the scope of an application that has returned, if it cannot notice that; else drops it. */
 void pagi_scope_settle(pTHX_ pagi_exchange *exchange, bool finished) {
     pagi_scope *scope = exchange->scope;
     if (!scope) return;

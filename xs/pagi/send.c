@@ -58,8 +58,7 @@ static SV *send_event(pTHX_ pagi_exchange *exchange, SV *given) {
     return unknown_type(aTHX_ exchange, type);
 }
 
-/* Takes over the Future of an event. If it is done, returns one in its place that waits for the exchange's
- * next turn. */
+/* Takes over the Future of an event. If it is done, returns one that waits for the exchange's next turn. */
 static SV *not_before_next_turn(pTHX_ pagi_exchange *exchange, SV *future) {
     SV *failure = NULL;
     if (px_future_look(aTHX_ exchange->base.worker->cx, future, &failure) != PX_FUTURE_DONE) return future;

@@ -16,8 +16,7 @@ static bool same_certificate(const pagi_tls_common *common, peregrine_text cert)
            memcmp(SvPVX_const(common->server_cert), cert.bytes, cert.len) == 0;
 }
 
-/* The facts that this connection shares with others of its kind. A new kind takes the place of the oldest
- * one. */
+/* The facts that this connection shares with others of its kind. A new kind replaces the oldest one. */
 static const pagi_tls_common *common_of(pTHX_ pagi_app *app, const peregrine_tls_info *info) {
     pagi_tls_common *oldest = &app->tls[0];
     for (pagi_tls_common *common = app->tls; common < app->tls + PAGI_TLS_COMMON_MAX; common++) {

@@ -120,8 +120,7 @@ void pagi_topics_told(pTHX_ pagi_exchange *exchange, const peregrine_event *even
     px_exchange_unhold(aTHX_ & exchange->base);
 }
 
-/* Resolves the Futures of subscriptions when the exchange has ended, because the engine answers them no
- * more. */
+/* Resolves the Futures of subscriptions when the exchange has ended, as the engine answers no more. */
 void pagi_topics_release(pTHX_ pagi_exchange *exchange) {
     HV *follows = exchange->follows;
     if (!follows) return;

@@ -56,8 +56,7 @@ static void send_file(pTHX_ psgi_exchange *exchange, PerlIO *file, UV promised) 
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
-/* Sends the content of a handle, after the head. `promised`: the most bytes of it that are sent; UV_MAX: no
- * limit. */
+/* Sends the content of a handle, after the head. `promised`: the most bytes to send; UV_MAX: no limit. */
 void psgi_body_start(pTHX_ psgi_exchange *exchange, SV *source, UV promised) {
     PerlIO *file = exchange->held ? NULL : file_of(aTHX_ source);
     px_exchange_hold(&exchange->base);

@@ -1,7 +1,6 @@
 /* chunked.c - content with a field `Transfer-Encoding: chunked` of the application. Mojolicious has put such
  * content into chunks, which are undone here (RFC 9112 7.1), because the engine frames responses. Other
- * applications leave chunks to the server: content that does not begin with the first line of a chunk stays
- * as it is. */
+ * applications leave chunks to the server: content that does not begin with a chunk's line stays as it is. */
 #include "psgi/psgi.h"
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LF, LINE, END };

@@ -72,8 +72,7 @@ void psgi_delayed_forgotten(pTHX_ psgi_exchange *exchange) {
 
 /* ---- The writer ------------------------------------------------------------------------------ */
 
-/* $writer->write($bytes). Bytes that the peer does not take at once wait in memory; applications limit them
- * with poll_cb. */
+/* $writer->write($bytes). Bytes that the peer does not take at once wait in memory; poll_cb limits them. */
 void psgi_writer_write(pTHX_ psgi_exchange *exchange, SV *bytes) {
     const char *wrong = NULL;
     SV *piece = sv_2mortal(newSVsv(bytes));

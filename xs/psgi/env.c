@@ -42,8 +42,7 @@ static SV *key_of(pTHX_ const psgi_app *app, const char *text, const peregrine_f
     return *known;
 }
 
-/* Joins the value of a repeated field to the values before: cookies as RFC 6265 says, others as RFC 9110
- * 5.3. */
+/* Joins the value of a repeated field to the values before: cookies by RFC 6265, others by RFC 9110 5.3. */
 static void join(pTHX_ const psgi_context *cx, const SV *key, SV *slot, const char *value, STRLEN len) {
     const bool cookie = SvCUR(key) == SvCUR(PSGI_KEY(cx, COOKIE)) &&
                         memcmp(SvPVX_const(key), "HTTP_COOKIE", SvCUR(key)) == 0;

@@ -94,8 +94,7 @@ static bool is_code(const SV *value) {
     return SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVCV;
 }
 
-/* Whether a return value, undef or an empty list, is that of an application which has answered on
- * psgix.io. */
+/* Whether a return value, undef or an empty list, is from an application that answered on psgix.io. */
 static bool is_nothing(pTHX_ SV *value) {
     if (!SvOK(value)) return true;
     return SvROK(value) && SvTYPE(SvRV(value)) == SVt_PVAV && !SvOBJECT(SvRV(value)) &&
@@ -164,8 +163,7 @@ XS_EXTERNAL(psgi_xs_disconnected) {
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-/* The value under a key of the environment; NULL: there is none, or reading it would run Perl code, which
- * might die. */
+/* The value under a key of the environment; NULL: there is none, or reading it would run Perl code. */
 static SV *value_of(pTHX_ const psgi_exchange *exchange, enum psgi_key key) {
     HV *env = exchange->base.given;
     SV *name = exchange->app->cx->keys[key];

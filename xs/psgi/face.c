@@ -151,8 +151,7 @@ static void shut_down(pTHX_ px_exchange *base) {
     PERL_UNUSED_ARG(base);
 }
 
-/* An exchange whose client has left does not count: no client waits, and the application might never end
- * it. */
+/* An exchange whose client has left does not count: the application might never end it. */
 static px_app_state app_state(const px_exchange *base) {
     const psgi_exchange *exchange = (const psgi_exchange *)base;
     const bool busy = exchange->state == PSGI_CALLED || exchange->state == PSGI_STARTED;

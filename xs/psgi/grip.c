@@ -30,8 +30,7 @@ static SV *part(const psgi_exchange *exchange, SSize_t which) {
     return AvARRAY((AV *)SvRV(exchange->held))[which];
 }
 
-/* A copy of a response's status and header fields: the application may change its own until the content is
- * complete. */
+/* A copy of a response's status and header fields: the application may change its own meanwhile. */
 static SV *own_head(pTHX_ SV *response) {
     SV *const *parts = AvARRAY((AV *)SvRV(response));
     AV *given = (AV *)SvRV(parts[1]);

@@ -174,8 +174,7 @@ typedef struct psgi_exchange {
     AV *cleanup;
     SV *kept[PSGI_KEPT_COUNT];        /* values of the exchange's last environment, see kept.c */
     U32 shown;   /* bits: the kept values that the environment has */
-    /* the environment of the last request, kept between two requests if it is used again (reuse.c); or
-     * NULL */
+    /* the environment of the last request, kept if it is used again (reuse.c); or NULL */
     HV *env;
     bool again;  /* the environment is one that is used again, so the kept values are in it */
     /* a number that identifies the environment's keys and values, see reuse.c; 0: not computed */

@@ -36,8 +36,7 @@ static bool plain_entries(AV *list) {
     return true;
 }
 
-/* Whether a body can be read without running Perl code: a list of plain strings, or a value that is no
- * list. */
+/* Whether a body can be read without running Perl code: a list of plain strings, or no list. */
 static bool plain_body(const SV *body) {
     if (!body || SvGMAGICAL(body)) return false;
     if (!SvROK(body) || SvTYPE(SvRV(body)) != SVt_PVAV || SvOBJECT(SvRV(body))) return true;
@@ -178,8 +177,7 @@ static void write_pieces(pTHX_ psgi_exchange *exchange, AV *list) {
     if (psgi_delivers(exchange)) psgi_response_end(aTHX_ exchange);
 }
 
-/* Sends a body of many or long pieces without joining them: the engine takes each piece from its own
- * string. */
+/* Sends a body of many or long pieces without joining them: the engine takes each piece by itself. */
 static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list, size_t total) {
     if (!head->content_length && !head->chunked) {
         const int len = my_snprintf(head->length_text, sizeof(head->length_text), "%" UVuf, (UV)total);

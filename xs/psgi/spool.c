@@ -60,8 +60,7 @@ bool psgi_spool_is_full(const psgi_exchange *exchange) {
     return exchange->spool.size - exchange->spool.sent >= app->spool_max || app->spooled >= app->spools_max;
 }
 
-/* Appends content to the file; returns the bytes that were written. Fewer than `len`: the file takes no
- * more. */
+/* Appends content to the file; returns the bytes that were written. Fewer than `len`: it takes no more. */
 size_t psgi_spool_add(psgi_exchange *exchange, const char *bytes, size_t len) {
     size_t done = 0;
     while (done < len) {
@@ -115,8 +114,7 @@ static int flow(pTHX_ psgi_exchange *exchange, bool all) {
 }
 
 /* Sends the next content of the file, as the client takes more. When all was sent the file is closed, and
- * further content goes to the engine. Returns a code of the engine's; PEREGRINE_E_SYSTEM: the file cannot be
- * read. */
+ * further content goes to the engine. Returns the engine's code; PEREGRINE_E_SYSTEM: it cannot be read. */
 int psgi_spool_flow(pTHX_ psgi_exchange *exchange) { return flow(aTHX_ exchange, false); }
 
 /* Gives up a file that takes no more: the engine gets its content, and these bytes after it. No other file
