@@ -7,6 +7,7 @@ const platform = @import("platform");
 const Certificates = @import("certificates.zig").Certificates;
 const Depot = @import("depot.zig").Depot;
 const EngineWorker = @import("engine_worker.zig").EngineWorker;
+const heap = @import("heap.zig");
 const Host = @import("host.zig").Host;
 const Lone = @import("lone.zig").Lone;
 const Pool = @import("pool.zig").Pool;
@@ -31,7 +32,7 @@ pub const Engine = struct {
     pub fn create(config: *const peregrine.Config) !*Engine {
         const engine = try gpa.create(Engine);
         errdefer gpa.destroy(engine);
-        Host.prepareHeap();
+        heap.prepare();
         engine.* = .{ .worker = undefined, .host = try .init(gpa) };
         errdefer engine.host.abandon();
         engine.worker = try .init(gpa, config.*, &engine.host, .{});

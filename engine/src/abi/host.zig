@@ -1,11 +1,11 @@
 //! The C API's host: turns each call by the worker into an event of a batch.
 //! Does not know: who reads the batch, and what an answer looks like.
-const builtin = @import("builtin");
 const std = @import("std");
 const assert = std.debug.assert;
 const peregrine = @import("peregrine");
 const Batch = @import("batch.zig").Batch;
 const Asides = @import("asides.zig").Asides;
+const heap = @import("heap.zig");
 const Link = @import("link.zig").Link;
 const Routes = @import("routes.zig").Routes;
 const slots = @import("slots.zig");
@@ -529,28 +529,13 @@ pub const Host = struct {
         _ = host.tell(.half_closed, exchange) catch host.giveUp(worker, exchange);
     }
 
-    /// Makes glibc take large blocks from its heap. glibc maps such a block anew, with pages that the kernel
-    /// has to clear, until a block of that size was freed: from then on such blocks come from the heap, and
-    /// twice as much stays there when it is free (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). Bodies,
-    /// and the strings that they become, are large blocks. `relieve` gives the memory of a burst back.
-    pub fn prepareHeap() void {
-        if (!builtin.target.isGnuLibC()) return;
-        const block = std.c.malloc(large_block_bytes);
-        std.mem.doNotOptimizeAway(block);
-        std.c.free(block);
-    }
-
-    const large_block_bytes = 4 * 1024 * 1024;
-
     /// Has the C library give free memory back to the system. False: an application behind a ring pair first
     /// has to hear of the exchanges that have ended, because it frees most of the memory then.
     pub fn relieve(host: *Host) bool {
         if (host.link) |link| if (!link.calls.isHeard(link)) return false;
-        if (builtin.target.isGnuLibC()) _ = malloc_trim(0);
+        heap.giveBack();
         return true;
     }
-
-    extern "c" fn malloc_trim(pad: usize) c_int;
 
     /// Makes the event PEREGRINE_STOPPED.
     pub fn stopped(host: *Host, _: anytype) void {

@@ -4,6 +4,7 @@ const std = @import("std");
 const peregrine = @import("peregrine");
 const application_end = @import("application_end.zig");
 const ApplicationEnd = application_end.ApplicationEnd;
+const heap = @import("heap.zig");
 const introduction = @import("introduction.zig");
 const ring = @import("ring.zig");
 const Takers = @import("offer.zig").Takers;
@@ -65,6 +66,7 @@ pub const Interpreter = struct {
         timeout_ms: i32,
     ) JoinError!*Interpreter {
         const met = try introduction.meet(join_socket, takers, timeout_ms);
+        heap.prepare();
         // The engine hears of a failure by the socket, which is closed before waker and bell: see `destroy`.
         errdefer for ([_]i32{ met.waker, met.bell }) |fd| io.file.close(fd);
         errdefer io.file.close(met.socket);
