@@ -382,7 +382,7 @@ subtest 'few descriptors' => sub {
         ],
         [ '-n 64',  '--max-connections 10', undef ],
         [ '-n 90',  '', qr/the limit on open files \(ulimit -n: 90\) leaves room for 40 connections$/ ],
-        [ '-n 120', '--engine process --workers 2', qr/\(ulimit -n: 120\) leaves room for 64 connections$/ ],
+        [ '-n 120', '--engine process --workers 2', qr/\(ulimit -n: 120\) leaves room for 62 connections$/ ],
         )
     {
         my ($limit, $options, $expected) = @$case;

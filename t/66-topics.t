@@ -299,7 +299,11 @@ subtest 'USR2: the hub of the new program goes on with the topics of the old one
     is $stream->message->{id}, $_, 'a stream of the old program' for @places[ 1, 2 ];
     $own->signal('USR2');
     ok wait_for(sub { my $pid = pid_in('topics.pid'); return $pid && $pid != $old }), 'a new program serves';
-    my ($between) = wait_for(sub { return (stream($own, 'news', $places[0]))[0] });
+    # The old program accepts connections for a moment longer, and ends them soon.
+    my $between = wait_for(sub {
+        my ($stream, $pid) = stream($own, 'news', $places[0]);
+        return $stream && (grep { $_ == $pid } children(pid_in('topics.pid'))) ? $stream : undef;
+    });
     is $between->message->{id}, $_, 'a stream of the new program, while both share the hub'
         for @places[ 1, 2 ];
     ok wait_for(sub { return is_gone($old) }), 'the old program goes, with its hub';
