@@ -107,7 +107,6 @@ sub failed {
     return;
 }
 
-# Asks to be replaced.
 sub ask_for_replacement {
     my ($self, $why) = @_;
     return if $self->{asked}++;

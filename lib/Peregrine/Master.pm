@@ -101,7 +101,6 @@ sub generation { return 1 + $_[0]{restarts} }
 # The reason why the last restart was given up; undef: it was not given up.
 sub given_up { return $_[0]{given_up} }
 
-# Children that were replaced, for whatever reason.
 sub replaced { return $_[0]{replaced} }
 
 sub busy_words { return $_[0]{shared}{busy}->words }

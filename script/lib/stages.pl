@@ -222,7 +222,6 @@ sub engine (@) {
 # Compiles the package and the C API for macOS and FreeBSD, and runs nothing.
 sub elsewhere (@) { return zig_tests('engine', 'elsewhere') }
 
-# A slice of script/pairs, half a minute.
 sub pairs (@) { return counted(Tap::run({ seconds => 400 }, 'script/lib/pairs.t')) }
 
 # Runs files of tests that start a compiler; with an empty cache they take longer than other tests.

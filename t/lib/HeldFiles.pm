@@ -92,7 +92,6 @@ sub let_go { my ($self) = @_; return $self->_tell('go') }
 # The number of requests of a kind that have come.
 sub count { my ($self, $kind) = @_; return $self->_tell("count $kind") }
 
-# The number of requests that wait.
 sub held { my ($self) = @_; return $self->_tell('held') }
 
 sub _tell {
@@ -104,7 +103,6 @@ sub _tell {
     return $answer;
 }
 
-# Waits until a request waits.
 sub wait_held {
     my ($self) = @_;
     TestTools::wait_for(sub { $self->held > 0 }, 30);

@@ -76,7 +76,6 @@ sub port_of {
     };
 }
 
-# The certificate of Mojolicious' tests.
 sub certificate {
     my $folder = path($INC{'Mojo/IOLoop.pm'})->sibling('IOLoop', 'resources');
     return { cert_file => "$folder/server.crt", key_file => "$folder/server.key" };

@@ -112,7 +112,6 @@ sub advise {
     return $self;
 }
 
-# The output of the program.
 sub log { return $_[0]{processes}[0]->log }
 
 sub directory { return "https://localhost:$_[0]{port}{listen}/dir" }

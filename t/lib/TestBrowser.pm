@@ -16,7 +16,6 @@ use Time::HiRes qw(sleep time);
 
 my $PATIENCE = patience(60);    # seconds until a page must show what the test expects
 
-# Whether a browser is installed.
 sub is_there {
     return _program('chromedriver') && _program('chromium');
 }
@@ -121,7 +120,6 @@ sub new_tab {
     return $tab;
 }
 
-# The handle of the present tab.
 sub tab {
     my ($self) = @_;
     return $self->_call(GET => "$self->{session}/window");

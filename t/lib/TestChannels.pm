@@ -19,7 +19,6 @@ our @EXPORT_OK = qw(application asked on_both chat);
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 
-# The application's file.
 sub application {
     return write_file('channels.pl', <<'PERL');
 use strict;

@@ -111,7 +111,6 @@ sub send_frame {
     return $self->send(frame(@frame));
 }
 
-# The number of the next stream.
 sub next_id {
     my ($self) = @_;
     my $id = $self->{next_id};
@@ -302,7 +301,6 @@ sub response {
     return $stream;
 }
 
-# Sends a request and waits for its response.
 sub get {
     my ($self, $path, %options) = @_;
     return $self->response($self->request($path, %options));

@@ -110,7 +110,6 @@ sub command_of {
     return $self;
 }
 
-# Runs any command.
 sub spawn {
     my ($class, @command) = @_;
     my $log = File::Temp->new;

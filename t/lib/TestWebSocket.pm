@@ -58,7 +58,6 @@ sub open {
     return $self;
 }
 
-# The answer to the handshake.
 sub answer {
     my ($self) = @_;
     return $self->{answer} ||= $self->{client}->response;

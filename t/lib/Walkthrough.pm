@@ -156,10 +156,8 @@ sub _stop {
     return;
 }
 
-# The output of the server that was started last.
 sub log { return $_[0]{server}->log }
 
-# The process of the server that was started last.
 sub pid { return $_[0]{server}->pid }
 
 # The command of the server that was started last.

@@ -204,7 +204,6 @@ bool px_children_settle(bool on) {
     return before;
 }
 
-/* Whether the interpreter of this thread was cloned. */
 bool px_children_is_clone(void) { return is_clone; }
 
 /* Notes that the interpreter of this thread is a clone, and never the process's own. */

@@ -110,7 +110,6 @@ int px_loan_write(pTHX_ px_exchange *exchange, SV *value, const char *bytes, siz
     return send_by(aTHX_ peregrine_lend, exchange, value, bytes, len, flags);
 }
 
-/* Sends a WebSocket message. */
 int px_loan_message(pTHX_ px_exchange *exchange, SV *value, const char *bytes, size_t len, uint32_t flags) {
     return send_by(aTHX_ peregrine_lend_message, exchange, value, bytes, len, flags);
 }

@@ -218,7 +218,6 @@ static SV *new_value(pTHX_ const char **from) {
     return newSV(0);
 }
 
-/* A hash like the one that was packed. */
 HV *px_unpack(pTHX_ const px_packed *packed) {
     const char *at = packed->bytes;
     const px_item item = next_item(&at);

@@ -36,7 +36,6 @@ static void wait_for_event(pTHX_ pagi_exchange *exchange, SV *future) {
     av_push(exchange->receivers, object);
 }
 
-/* Whether a `$receive` of the application waits for an event. */
 bool pagi_receive_waits(pTHX_ pagi_exchange *exchange) {
     return first_waiting(aTHX_ exchange) != NULL;
 }
@@ -116,7 +115,6 @@ static SV *next_event(pTHX_ pagi_exchange *exchange) {
     return future;
 }
 
-/* The function $receive. */
 XS_EXTERNAL(pagi_xs_receive) {
     dXSARGS;
     PERL_UNUSED_VAR(items);

@@ -74,7 +74,6 @@ static SV *body_out_of_order(pTHX_ pagi_exchange *exchange, const char *type) {
     return too_late(aTHX_ exchange, type);
 }
 
-/* Notes that the body is complete. */
 static void body_done(pagi_exchange *exchange) {
     PX_ASSERT(pagi_response_takes_body(exchange));
     exchange->response =
@@ -174,7 +173,6 @@ SV *pagi_response_send_by_reading(pTHX_ pagi_exchange *exchange, HV *event) {
     return future ? future : px_future_failed(aTHX_ worker, newSVsv(error));
 }
 
-/* The IO behind a handle, or NULL. */
 static IO *io_of(pTHX_ SV *fh) {
     SV *glob = SvROK(fh) ? SvRV(fh) : fh;
     if (SvTYPE(glob) == SVt_PVIO) return (IO *)glob;

@@ -151,7 +151,6 @@ static void set_method(pTHX_ pagi_context *cx, SV *method, const peregrine_reque
     pagi_scope_set_bytes(aTHX_ method, text, len);
 }
 
-/* The string for a protocol version. */
 static SV *http_version(pagi_context *cx, uint8_t version) {
     if (version == 20) return PAGI_KEY(cx, HTTP_2);
     return version == 10 ? PAGI_KEY(cx, HTTP_1_0) : PAGI_KEY(cx, HTTP_1_1);

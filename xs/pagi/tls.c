@@ -9,7 +9,6 @@ static SV *number_or_undef(pTHX_ uint16_t value, bool known) {
     return known ? newSViv(value) : newSV(0);
 }
 
-/* Whether a certificate is the one in the kept facts. */
 static bool same_certificate(const pagi_tls_common *common, peregrine_text cert) {
     if (!common->server_cert || !cert.bytes) return !common->server_cert && !cert.bytes;
     return SvCUR(common->server_cert) == cert.len &&

@@ -150,7 +150,6 @@ static void websocket_want(pTHX_ pagi_exchange *exchange) {
         (void)peregrine_read(worker->engine, exchange->base.ticket);
 }
 
-/* Handles the event MESSAGE. */
 static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     if (exchange->socket.state != PAGI_SOCKET_OPEN || !exchange->app_running) return;
     const bool text = (event->flags & PEREGRINE_TEXT) != 0;
@@ -164,7 +163,6 @@ static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_eve
     if (pagi_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange); /* several at once */
 }
 
-/* Handles the event CLOSED. */
 static void websocket_closed(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
     const uint32_t reason = event->reason;
     /* the process may have no memory for the messages */

@@ -125,7 +125,6 @@ static SV *value_of_app(pTHX_ psgi_exchange *exchange, SV **error) {
     return !value || SvTEMP(value) ? value : sv_mortalcopy(value);
 }
 
-/* Calls the application with its environment. */
 void psgi_exchange_call_app(pTHX_ psgi_exchange *exchange) {
     SV *error = NULL;
     px_exchange_taken(&exchange->base);

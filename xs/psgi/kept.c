@@ -44,7 +44,6 @@ static void renew(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, 
     SvREFCNT_dec(old);
 }
 
-/* Puts a number into the environment. */
 void psgi_put_number(pTHX_ psgi_exchange *exchange, HV *env, enum psgi_kept which, IV number) {
     SV *sv = exchange->kept[which];
     if (!is_free(exchange, sv, NUMBER_FLAGS)) {

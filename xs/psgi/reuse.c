@@ -178,7 +178,6 @@ HV *psgi_env_again(pTHX_ psgi_exchange *exchange, const peregrine_request *reque
     return env;
 }
 
-/* Gives up the kept environment. */
 void psgi_env_drop(pTHX_ psgi_exchange *exchange) {
     forget(aTHX_ exchange);
     exchange->again = false;

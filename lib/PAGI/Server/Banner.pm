@@ -11,7 +11,6 @@ use POSIX ();
 
 use PAGI::Server::AccessLog;
 
-# Connections that are few for a server.
 use constant CONNECTIONS_FEW => 100;
 
 # Facts: title (the server's name in the line about each listener), loop, options, listeners, connections_max,

@@ -19,7 +19,6 @@ sub new {
     return bless [ $node, $mailbox, $channel ], $class;
 }
 
-# The interpreter's node of the hub.
 sub node { return $_[0][NODE] }
 
 # A failed Future if the name is none for a `channel` or a `topic`; otherwise nothing.

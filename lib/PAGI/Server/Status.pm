@@ -24,7 +24,6 @@ my $PAGE = __FILE__ =~ s/\.pm\z/\/page.html/r;
 
 use constant TEXT => 'text/plain; charset=utf-8';
 
-# The pages by path.
 my %PAGES = (
     '/'            => \&_page,
     '/metrics'     => \&_metrics,

@@ -219,7 +219,6 @@ sub enter {
     return $file;
 }
 
-# Whether a server uses the folder.
 sub is_served {
     my ($self) = @_;
     open my $file, '<', $self->_presence_path or return 0;

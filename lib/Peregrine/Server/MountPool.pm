@@ -42,7 +42,6 @@ sub options {
 # Whether these workers may reach the hub, if the server has one.
 sub has_channels { return $_[0]->options->{channels} // 1 }
 
-# Limits in the engine for the group.
 sub limits {
     my ($self, $options) = @_;
     my ($all,  $own)     = ({ %$options, %{ $self->options } }, $self->options);
@@ -109,7 +108,6 @@ sub problem {
     return $self->{problem} // ($self->{master} ? $self->{master}->given_up : undef);
 }
 
-# Interpreters that were replaced, for whatever reason.
 sub replaced {
     my ($self) = @_;
     return $self->{replaced} + ($self->{master} ? $self->{master}->replaced : 0);

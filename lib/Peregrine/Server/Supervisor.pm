@@ -137,7 +137,6 @@ sub begin {
     return $starting->on_fail(sub { $self->close if !$self->{stopping} });
 }
 
-# The pools of mounts with interpreters of their own.
 sub _mount_pools {
     my ($self) = @_;
     weaken(my $weak = $self);

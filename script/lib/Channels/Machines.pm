@@ -229,7 +229,6 @@ END
     return;
 }
 
-# Ends all programs that still run.
 sub stop ($self) {
     for my $server (@{ $self->{names} }) {
         # Expected: the server was killed.

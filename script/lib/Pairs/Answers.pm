@@ -7,7 +7,6 @@ use Pairs::Table;
 
 # Values that differ from row to row: only their form is compared.
 my @VARIES = (
-    # The time of the answer.
     qr/\Adate: \K[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\z/i,
     # The hash of a style sheet in the policy of the page for developers, which tests in t/ check.
     qr/\Acontent-security-policy: .*'sha256-\K[^']+(?==')/i,

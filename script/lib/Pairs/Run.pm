@@ -46,7 +46,6 @@ sub wait_for_log ($self, $pattern) {
     return wait_for(sub { $self->log =~ $pattern }, 5);
 }
 
-# Runs the row and notes its findings.
 sub run ($self) {
     my $row    = $self->{row};
     my $launch = $self->{launch};

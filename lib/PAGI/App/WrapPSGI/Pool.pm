@@ -91,7 +91,6 @@ sub _hear {
     return;
 }
 
-# The interpreter's next message.
 async sub _next_word {
     my ($interpreter) = @_;
     if (!@{ $interpreter->{said} }) {
