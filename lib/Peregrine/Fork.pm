@@ -63,7 +63,7 @@ sub child {
 my %SERVERS = map { $_ => 1 } qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU CHLD);
 
 # Whether a child keeps a handler: the application's, for a signal that no process of the server waits for.
-# Without it `alarm` in a request would end the process.
+# Without a handler of SIGALRM, `alarm` in a request would end the process.
 sub _stays {
     my ($name) = @_;
     return 1 if $name =~ /\A(?:__|PIPE\z)/;

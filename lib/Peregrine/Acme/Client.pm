@@ -308,7 +308,7 @@ sub _request_of {
     return decode_b64u($pem =~ s/-----[^-]+-----|\s//gr =~ tr{+/=}{-_}dr);
 }
 
-# ---- When to renew (RFC 9773) -------------------------------------------------------------------
+# ---- Times of renewal (RFC 9773) ----------------------------------------------------------------
 
 # { start, end, retry_after } of a certificate by its ARI name; nothing if the authority does not tell.
 sub renewal_window {
