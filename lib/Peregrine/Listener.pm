@@ -64,7 +64,7 @@ sub _plan_unix {
     return { type => 'unix', path => $path };
 }
 
-# The place of a failure is { host, port } or { path }.
+# Makes an exception for a place, { host, port } or { path }, at which no socket can be opened.
 sub _failure {
     my ($about, $reason, $errno) = @_;
     my $where = defined $about->{path} ? "unix:$about->{path}" : "$about->{host} port $about->{port}";

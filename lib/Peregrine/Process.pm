@@ -17,7 +17,7 @@ use POSIX        ();
 use Scalar::Util qw(blessed refaddr weaken);
 
 # IO::Async::Loop ignores SIGPIPE when it is loaded. Programs that an application starts would inherit that,
-# and `yes | head -1` would never end; They do not inherit a handler.
+# and `yes | head -1` would never end; a handler is not inherited.
 $SIG{PIPE} = sub { }
     if ($SIG{PIPE} // '') eq 'IGNORE';
 

@@ -1,4 +1,4 @@
-# Reasons why tests have failed, kept until the end of a run: even the end of a log names all of them.
+# Reasons why tests have failed, kept until the end of a run, so that the end of a log names all of them.
 package Failures;
 use v5.36;
 

@@ -19,7 +19,7 @@ sub carried () {
     return { map { $_ => _slurp($_) =~ _place($_) ? $& : undef } _files() };
 }
 
-# The version in the form of a file.
+# The version in a file's form: with dots in a build.zig.zon, decimal elsewhere.
 sub expected ($file, $version) {
     return $file =~ /\.zon\z/ ? dotted($version) : $version;
 }

@@ -282,7 +282,7 @@ sub _listen {
     return;
 }
 
-# A test file that dies has shown no output yet.
+# In a test file that dies no test has failed, which would have shown the servers' output.
 END { _tell() if $? && $$ == $OWNER && $listening }
 
 sub _tell {

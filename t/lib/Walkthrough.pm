@@ -92,7 +92,7 @@ sub tool {
 
 sub folder { return "$_[0]{folder}" }
 
-# The port in place of one of the manual.
+# The test's port in place of a port that the manual names.
 sub port {
     my ($self, $named) = @_;
     return $self->{port}{$named} //= free_port();

@@ -301,7 +301,7 @@ struct px_face {
     void (*make)(pTHX_ px_exchange *exchange);
     /* Drops the data of a request that is over. */
     void (*clear)(pTHX_ px_exchange *exchange);
-    /* Whether the application has kept no handle, so that they can serve another request unnoticed. */
+    /* Whether the application has kept no handle, so that the handles can serve another request unnoticed. */
     bool (*is_reusable)(const px_exchange *exchange);
     /* Gives up the handles, of which the application may keep some. */
     void (*let_go)(pTHX_ px_exchange *exchange);

@@ -183,7 +183,7 @@ void px_worker_stop(pTHX_ px_worker *worker) {
     worker->engine = NULL;
     worker->batch_left = 0;
     if (px_is_foreign(worker)) {
-        /* The worker's requests go on, in the process that has made it. */
+        /* In a fork the worker and its requests are the parent's, where they go on. */
         worker->server = NULL;
         px_clear(aTHX_ & worker->words);
         px_busy_forget(aTHX_ worker);

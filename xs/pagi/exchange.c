@@ -388,7 +388,8 @@ SV *pagi_sync(pTHX_ pagi_exchange *exchange, SV *code, SV *scope, SV *receive, S
 }
 
 /* Leaves the request to an interpreter that may block. The request is over here, but no callback is told,
- * because nothing has ended for the client. False: something was said about the request before. */
+ * because nothing has ended for the client. False: it stays here, as $receive has given a part of its body,
+ * or the engine refuses. */
 bool pagi_exchange_hand_over(pTHX_ pagi_exchange *exchange) {
     px_worker *worker = exchange->base.worker;
     if (exchange->body_told) return false;

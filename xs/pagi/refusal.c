@@ -49,7 +49,7 @@ static AV *page_about(pTHX_ pagi_exchange *exchange, SV *failure, const char *st
            : NULL;
 }
 
-/* Answers with such a page. False: the page cannot be sent. */
+/* Answers with the page of page_about(). False: the page cannot be sent. */
 static bool show_page(pTHX_ pagi_exchange *exchange, AV *page) {
     pagi_fields fields;
     pagi_text body;

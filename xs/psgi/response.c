@@ -386,7 +386,7 @@ static void send_handle(pTHX_ psgi_exchange *exchange, const psgi_head *head, SV
 /* Collects the content of a response that is to be held: a list, or a handle's content; without either a
  * writer will send it. */
 static void hold(pTHX_ psgi_exchange *exchange, SV *response, SV *body, AV *pieces) {
-    /* Code that reads the instruction reads the environment, which may be tied. */
+    /* Kept, because psgi_grip_begin() may run Perl code: the environment that it reads may be tied. */
     if (body) px_keep(aTHX_ pieces ? (SV *)pieces : body);
     if (!psgi_grip_begin(aTHX_ exchange, response)) {
         if (body && !pieces) psgi_body_drop(aTHX_ exchange, body);

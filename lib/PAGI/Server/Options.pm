@@ -134,7 +134,7 @@ sub exception {
     return Future::Exception->new("PAGI::Server: $problem\n", 'option', $problem);
 }
 
-# The text of the problem, if an error is an exception of `exception`.
+# The text of the problem, if the error was made by `exception`; otherwise undef.
 sub problem_in {
     my ($error) = @_;
     my $is_ours = blessed $error && $error->isa('Future::Exception') && $error->category eq 'option';

@@ -46,7 +46,7 @@ sub _record {
     my $is_text  = $identity =~ /\Atext /;
     my $trace    = _frames();
     if (my $before = _take($identity)) {
-        # Thrown again, from where it was caught or awaited: the first place is the useful one.
+        # An exception that is thrown again where it was caught or awaited keeps its first place.
         my $again =
               !$is_text
             || $before->[2][0] ne $trace->[0]

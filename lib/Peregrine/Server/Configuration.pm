@@ -178,7 +178,7 @@ sub shared_by {
     return $self->with_all({ %{ $self->{options} }, %share });
 }
 
-# A copy for a new set of all options, which are not copied.
+# A copy of the configuration with a new set of all options.
 sub with_all {
     my ($self, $options) = @_;
     return bless { %$self, options => $options, given => {} }, ref $self;

@@ -195,7 +195,7 @@ sub connect {
     my ($class, $pid) = @_;
     socket my $socket, AF_UNIX, SOCK_STREAM, 0 or die "socket: $!\n";
     CORE::connect($socket, _address($pid)) or die "process $pid is no server with workers: $!\n";
-    # Any process can take such a name.
+    # Any process can take an abstract name: the listener must be the server.
     my ($listener) = unpack 'iii', getsockopt($socket, SOL_SOCKET, SO_PEERCRED) // '';
     die "process $pid is no server with workers: another process has taken its name\n"
         if ($listener // 0) != $pid;

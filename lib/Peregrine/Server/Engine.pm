@@ -106,8 +106,8 @@ sub prepare {
 
 # ---- A change of options ------------------------------------------------------------------------
 
-# A sentence why a running engine cannot take over new values. It has room for as many fields as it was made
-# with.
+# The reason why a running engine cannot take over new values: it cannot have more header fields than it was
+# made for.
 sub problem_with {
     my ($self, $given) = @_;
     my $problem = PAGI::Server::AccessLog::problem($given->{access_log});

@@ -26,7 +26,7 @@ use constant LOST_S => 1;
 # Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# Role => whether there is an engine here, and whether the application is.
+# For each role of a process, whether it has an engine, and whether it has the application.
 my %ROLES = (
     alone       => [ 1, 1 ],
     prefork     => [ 1, 1 ],

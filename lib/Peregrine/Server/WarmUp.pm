@@ -84,7 +84,7 @@ sub _start_client {
     my ($self, $path, $socket) = @_;
     pipe my $reader, my $writer or die "warm-up: pipe: $!\n";
     my $link = $self->{instance}->link;
-    # The link itself is closed in the child.
+    # A copy for the client, in which the link itself is closed.
     my $copy        = $link ? POSIX::dup($link->descriptor) : undef;
     my $interpreter = $$;
     my $client      = Peregrine::Fork::child() // die "warm-up: fork: $!\n";

@@ -224,7 +224,7 @@ sub _after_wait {
         $self->_note_turn;
         return 1 + $self->_as_work('_manage_queues') if !$self->{peregrine_signals};
     }
-    # the processing time would include the wait
+    # deleted, because the processing time would include the wait
     delete @{$self}{qw(peregrine_signals processing_start)};
     return $self->_as_work(_own_turn => 0);
 }
