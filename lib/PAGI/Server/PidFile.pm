@@ -76,7 +76,7 @@ sub _write {
     my ($self, $text) = @_;
     my $handle = $self->{handle};
     sysseek $handle, 0, 0 or return 0;
-    # First the new text, then its length: if the disk is full, the file keeps the old one.
+    # On a full disk the write is short, if the new text is longer than the old one.
     return 0 if length $text && (syswrite($handle, $text) // -1) != length $text;
     return truncate $handle, length $text;
 }
