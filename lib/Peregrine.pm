@@ -194,13 +194,12 @@ meanwhile ends the process, which says where it is (L</answer_when_stuck>), and 
 seconds after the first one. Event loops block signals but while they wait, so that an application that never
 returns would hear of none; a thread takes them then. Dies when there can be no thread.
 
-=head2 watch_exits, exit_place
+=head2 exit_place
 
-    Peregrine::watch_exits();
     END { print STDERR 'exit was called at ', Peregrine::exit_place() // 'no known place', "\n" }
 
-From the first call on each C<exit> notes its file and line, as C<app.pl line 7>, for END blocks and
-destructors. Those are undef where no Perl code has called C<exit>.
+The file and the line of the call of C<exit>, as C<app.pl line 7>, for END blocks and destructors; undef where
+no Perl code has called it.
 
 =head2 stuck_signal
 

@@ -418,11 +418,6 @@ heard_stops()
 CODE:
     px_stops_heard();
 
-void
-watch_exits()
-CODE:
-    px_exits_watch(aTHX);
-
 SV *
 exit_place()
 CODE:

@@ -21,8 +21,10 @@ use Scalar::Util qw(blessed refaddr weaken);
 $SIG{PIPE} = sub { }
     if ($SIG{PIPE} // '') eq 'IGNORE';
 
-# Objects are not copied into clones of the interpreter, see Peregrine::Threads.
-sub CLONE_SKIP { return 1 }
+# Objects are not copied into clones of the interpreter, see Peregrine::Threads. A copy of a loop would close
+# descriptors of the original, and undo its signal handlers.
+sub CLONE_SKIP                  { return 1 }
+sub IO::Async::Loop::CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, %args) = @_;
@@ -106,8 +108,6 @@ sub run {
     undef $running;
     return $exception;
 }
-
-Peregrine::watch_exits();
 
 END {
     if ($running && $running->{pid} == $$) {

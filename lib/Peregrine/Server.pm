@@ -18,13 +18,10 @@ use Peregrine::Listeners;
 use Peregrine::Nearest;
 use Peregrine::Handover;
 use Peregrine::Process;
-use Peregrine::Server::Clones;
 use Peregrine::Server::Configuration;
 use Peregrine::Server::Instance;
 use Peregrine::Server::Monitor;
 use Peregrine::Server::Placement;
-use Peregrine::Server::Reload;
-use Peregrine::Server::Supervisor;
 use Peregrine::Server::Takeover;
 use Peregrine::Server::Tracing;
 use Scalar::Util qw(weaken);
@@ -144,6 +141,7 @@ sub load_app_in_workers {
 
 sub reload_on_change {
     my ($self, %args) = @_;
+    require Peregrine::Server::Reload;
     $self->{reload} = Peregrine::Server::Reload->new(%args, log => $self->{log});
     return $self;
 }
@@ -173,6 +171,7 @@ sub has_workers { return $_[0]->_placement->has_workers }
 sub check_clones {
     my ($self) = @_;
     return if !$self->_placement->has_clones;
+    require Peregrine::Server::Clones;
     Peregrine::Server::Clones::check_options($self->options);
     Peregrine::Server::Clones::check_application();
     return;
@@ -207,6 +206,8 @@ sub _part {
         );
         my $app = $self->options->{app};
         $self->{application}->load($app) if defined $app;
+        # A quarter of all code, which a server without workers does without.
+        require Peregrine::Server::Supervisor if $placement->has_workers;
         my %args = (
             %{$self}{qw(log configuration listeners application reopens)},
             server    => $self,

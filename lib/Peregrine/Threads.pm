@@ -18,10 +18,6 @@ use POSIX ();
 # Seconds that a starting interpreter has to end when all have to leave.
 use constant START_LEFT_S => 0.5;
 
-# Clones get no copy of a loop: it would close descriptors of the original, and undo its signal handlers.
-# Objects of the master, its links and its server have a CLONE_SKIP of their own for the same reason.
-sub IO::Async::Loop::CLONE_SKIP { return 1 }
-
 sub are_possible { return $Config{useithreads} && $^O eq 'linux' ? 1 : 0 }
 
 # Modules that a process can have only once: another interpreter would use the data of the first one.

@@ -106,7 +106,8 @@ void px_alarm_prepare(pTHX) {
         if (sigaction(timer_signal(), &action, NULL) != 0) return;
         if (pthread_atfork(NULL, NULL, forget_in_child) != 0) return;
     }
-    process_alarm_op = px_ops_replace(aTHX_ OP_ALARM, alarm_op, process_alarm_op);
+    const px_op_change change = {OP_ALARM, alarm_op, &process_alarm_op};
+    px_ops_replace(aTHX_ &change, 1);
     px_own_signals_prepare(aTHX);
 }
 

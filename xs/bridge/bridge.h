@@ -405,10 +405,16 @@ void px_children_of_clone(void);
 bool px_children_is_clone(void);
 
 /* ops.c */
-Perl_ppaddr_t px_ops_replace(pTHX_ OPCODE type, Perl_ppaddr_t now, Perl_ppaddr_t before);
+/* Another function for one kind of op, and the place for the function before. */
+typedef struct px_op_change {
+    OPCODE type;
+    Perl_ppaddr_t now;
+    Perl_ppaddr_t *before;
+} px_op_change;
+void px_ops_replace(pTHX_ const px_op_change *changes, size_t count);
 
 /* exits.c */
-void px_exits_watch(pTHX);
+px_op_change px_exits_change(void);
 const char *px_exit_place(void);
 
 /* words.c */

@@ -186,12 +186,17 @@ static OP *system_op(pTHX) {
     return next;
 }
 
-/* Replaces the ops `fork` and `system`. To be called when the library is loaded: px_ops_replace() walks all
- * code that is compiled already, which is little then; in a worker it would be the whole application. */
+/* Replaces the ops `fork` and `system`, and `exit` by the same walk. To be called when the library is loaded:
+ * px_ops_replace() walks all code that is compiled already, which is little then; in a worker it would be the
+ * whole application. */
 void px_children_watch(pTHX) {
     if (process_fork) return;
-    process_fork = px_ops_replace(aTHX_ OP_FORK, fork_op, NULL);
-    process_system = px_ops_replace(aTHX_ OP_SYSTEM, system_op, NULL);
+    const px_op_change changes[] = {
+        {OP_FORK, fork_op, &process_fork},
+        {OP_SYSTEM, system_op, &process_system},
+        px_exits_change(),
+    };
+    px_ops_replace(aTHX_ changes, C_ARRAY_LENGTH(changes));
 }
 
 /* Sets whether processes that this thread forks are the application's, whose signals are settled. Returns the

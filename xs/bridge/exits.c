@@ -18,9 +18,9 @@ static OP *exit_op(pTHX) {
     return process_exit(aTHX);
 }
 
-/* To be called before applications are compiled, because px_ops_replace() walks all compiled code. */
-void px_exits_watch(pTHX) {
-    if (!process_exit) process_exit = px_ops_replace(aTHX_ OP_EXIT, exit_op, NULL);
+/* The change of the op `exit`, by which each call notes its place. */
+px_op_change px_exits_change(void) {
+    return (px_op_change){OP_EXIT, exit_op, &process_exit};
 }
 
 /* The place of the call of `exit`, such as `app.pl line 7`; NULL if Perl code has not called it. */

@@ -15,23 +15,14 @@ use Scalar::Util qw(blessed);
 
 use PAGI::Server;
 use PAGI::Server::Answer;
-use PAGI::Server::CertificateCommand;
 use PAGI::Server::AppLoader;
 use PAGI::Server::AppPackage;
 use PAGI::Server::Banner;
-use PAGI::Server::Check;
 use PAGI::Server::CommandLine;
-use PAGI::Server::Completion;
-use PAGI::Server::ControlCommand;
-use PAGI::Server::ConfigFile;
 use PAGI::Server::EnvFile;
-use PAGI::Server::ErrorLog;
 use PAGI::Server::Log;
-use PAGI::Server::Mounts;
 use PAGI::Server::Options;
 use PAGI::Server::Options::Type;
-use PAGI::Server::PidFile;
-use PAGI::Server::PublishCommand;
 use PAGI::Server::TLS;
 use Peregrine::Daemon;
 use Peregrine::Fork;
@@ -41,7 +32,6 @@ use Peregrine::Optional;
 use Peregrine::Place;
 use Peregrine::Process;
 use Peregrine::Server::Configuration;
-use Peregrine::Trace;
 
 # Exit statuses
 use constant {
@@ -49,6 +39,26 @@ use constant {
     FAILED  => 1,
     MISUSED => 2,
 };
+
+# Modules that few starts need, by the option that needs them. Each start would compile them otherwise.
+my %MODULE = (
+    check      => 'PAGI::Server::Check',
+    completion => 'PAGI::Server::Completion',
+    error_log  => 'PAGI::Server::ErrorLog',
+    mount      => 'PAGI::Server::Mounts',
+    pid        => 'PAGI::Server::PidFile',
+);
+
+# Modules of subcommands: `pagi-server status PID`.
+my @SUBCOMMANDS = qw(
+    Peregrine::Trace
+    PAGI::Server::CertificateCommand
+    PAGI::Server::ControlCommand
+    PAGI::Server::PublishCommand
+);
+
+# Modules that a server loads when it begins to serve: with workers, and with --reload.
+my @LATER = qw(Peregrine::Server::Supervisor Peregrine::Server::Clones Peregrine::Server::Reload);
 
 sub program { return 'pagi-server' }
 
@@ -117,14 +127,8 @@ sub _complain {
 
 sub _run {
     my ($self, @arguments) = @_;
-    return Peregrine::Trace->command($self->program, @arguments[ 1 .. $#arguments ])
-        if Peregrine::Trace::is_meant(@arguments);
-    return PAGI::Server::CertificateCommand->command(@arguments)
-        if PAGI::Server::CertificateCommand::is_meant(@arguments);
-    return PAGI::Server::ControlCommand->command(@arguments) // $self->_help
-        if PAGI::Server::ControlCommand::is_meant(@arguments);
-    return PAGI::Server::PublishCommand->command(@arguments[ 1 .. $#arguments ])
-        if PAGI::Server::PublishCommand::is_meant(@arguments);
+    my $done = @arguments && $arguments[0] =~ /\A[a-z]+\z/ ? $self->_subcommand(@arguments) : undef;
+    return $done              if defined $done;
     $self->_parse(@arguments) if @arguments;
     my $options = $self->{options};
     return $self->_help    if $options->{help};
@@ -136,6 +140,27 @@ sub _run {
     my $server = $self->_server;
     return $self->_check($server) if $options->{check};
     return $self->_serve($server);
+}
+
+# The exit status of a subcommand; undef: the word is none.
+sub _subcommand {
+    my ($self, @arguments) = @_;
+    _load_modules(@SUBCOMMANDS);
+    return Peregrine::Trace->command($self->program, @arguments[ 1 .. $#arguments ])
+        if Peregrine::Trace::is_meant(@arguments);
+    return PAGI::Server::CertificateCommand->command(@arguments)
+        if PAGI::Server::CertificateCommand::is_meant(@arguments);
+    return PAGI::Server::ControlCommand->command(@arguments) // $self->_help
+        if PAGI::Server::ControlCommand::is_meant(@arguments);
+    return PAGI::Server::PublishCommand->command(@arguments[ 1 .. $#arguments ])
+        if PAGI::Server::PublishCommand::is_meant(@arguments);
+    return undef;    ## no critic
+}
+
+sub _load_modules {
+    my (@modules) = @_;
+    require(s{::}{/}gr . '.pm') for @modules;
+    return;
 }
 
 # Calls code; a mistake in options becomes an exception for the calling program.
@@ -159,6 +184,7 @@ sub _parse {
     my ($given, @words)     = PAGI::Server::CommandLine->parse(@arguments);
     my $typed = PAGI::Server::CommandLine->values_of($given);
     my @noted;
+    _load_modules('PAGI::Server::ConfigFile') if defined $typed->{config};
     my $file = defined $typed->{config} ? PAGI::Server::ConfigFile->read($typed->{config}, \@noted) : {};
     _choose_places($file, $typed);
     my $before = $self->{options};
@@ -181,6 +207,7 @@ sub _enter_directory {
     return if ($self->{entered} // '') eq $directory;
     # Modules are loaded before that, while relative folders of @INC, such as -Iblib/lib, lead to them.
     require PAGI::App::Directory if !$self->_names_app;
+    _load_modules(@LATER);
     my $path = File::Spec->rel2abs($directory);
     chdir $directory or die \"option --chdir: cannot go to '$directory': $!";
     @{$self}{qw(entered directory)} = ($directory, $path);
@@ -264,6 +291,8 @@ sub _choose_places {
 sub _locate_files {
     my ($self) = @_;
     my $options = $self->{options};
+    # The application, which may go to another directory, is loaded later.
+    _load_modules(map { $MODULE{$_} } grep { defined $options->{$_} } sort keys %MODULE);
     $self->_enter_directory;
     # The path of --chdir as it was given: a symbolic link in it may lead to another version later.
     my @base = $self->{directory} // ();
@@ -428,13 +457,15 @@ sub _kind_of {
 }
 
 sub _load_mounts {
-    my ($self)  = @_;
+    my ($self) = @_;
+    _load_modules('PAGI::Server::Mounts');
     my @modules = @{ $self->{options}{module} || [] };
     my $group   = $self->{group};
     my @mine    = grep { !defined $group || ($_->{group} // 0) == $group } $self->_mounts;
     $self->_prepare_mojolicious if grep { $_->{kind} eq 'mojo' } @mine;
     my $subs = @mine > 1 && $self->_is_first ? PAGI::Server::AppPackage->new : undef;
     my %app;
+
     for my $mount (@mine) {
         my $app = PAGI::Server::AppLoader->load(
             app       => $mount->{name},
@@ -748,6 +779,7 @@ sub _without_those_within {
 # Adds the line of the configuration file to an error about a value from it.
 sub _located {
     my ($self, $problem) = @_;
+    return $problem if !@{ $self->{noted} || [] };
     return PAGI::Server::ConfigFile->located($problem, $self->{options}{config}, @{ $self->{noted} || [] });
 }
 

@@ -11,8 +11,6 @@ use PAGI::Server::Options;
 use Peregrine::Counters;
 use Peregrine::Inherited;
 use Peregrine::Listeners;
-use Peregrine::Publisher;
-use Peregrine::Server::Beside;
 use Peregrine::Server::Configuration;
 use Scalar::Util qw(weaken);
 
@@ -146,6 +144,7 @@ sub _instance {
     require PAGI::Server::Application;
     require PAGI::Server::Status;
     require Peregrine::Server::Instance;
+    require Peregrine::Publisher if $self->{options}{channels};
     my $channels = $self->{options}{channels} && Peregrine::Publisher->of_server(patience => CHANNELS_S);
     my $status   = PAGI::Server::Status->new(
         %{$self}{qw(certificates counters is_ready joins pool mounts)},
@@ -209,6 +208,7 @@ sub start_process {
     my ($self, $loop, $leave) = @_;
     $self->{listeners} or return;
     $self->_tell;
+    require Peregrine::Server::Beside;
     weaken(my $weak = $self);
     $self->{beside} = Peregrine::Server::Beside->start(
         %{$self}{qw(log heartbeat)},

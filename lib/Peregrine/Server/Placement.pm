@@ -8,7 +8,6 @@ our $VERSION = '0.003000';
 use PAGI::Server::Options;
 use List::Util qw(sum0);
 use Peregrine;
-use Peregrine::Threads;
 use POSIX ();
 
 # Descriptors that connections leave free for files, logs and databases.
@@ -31,6 +30,8 @@ use constant MEMORY_LEAST => PAGI::Server::Options::find('memory_max')->{least};
 sub new {
     my ($class, $options, $application) = @_;
     my ($engine, $workers) = @{$options}{qw(engine workers)};
+    # Threads are loaded where they are asked for: they bring the master with them.
+    require Peregrine::Threads if $engine eq 'thread';
     my $clones = $engine eq 'thread' && Peregrine::Threads::are_possible() && $application->can_be_cloned;
     my $kind =
          !$workers             ? 'alone'
