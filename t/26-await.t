@@ -159,16 +159,98 @@ subtest 'at once' => sub {
     is_deeply([ counted(sub { $nested->()->get }) ], [ 4, 'outer', 'value' ], 'one in another');
 };
 
-subtest 'asked' => sub {
-    my $wait = pending();
-    my $late = async sub { my $x = await $wait; return $x, await Future->done('ready') };
-    my $of   = $late->();
+# An async sub that awaits a pending Future, and when it goes on calls a function between two ready ones.
+async sub goes_on {
+    my ($awaited, $between) = @_;
+    my @seen = await $awaited;
+    push @seen, await pending()->done('first');
+    push @seen, $between->();
+    push @seen, await pending()->done('second');
+    push @seen, 'end';
+    return @seen;
+}
+
+subtest 'at once after a sub was suspended' => sub {
+    my ($awaited, $outer) = (pending());
+    $outer = goes_on($awaited, sub { 'between' });
     is_deeply(
-        [ counted(sub { $wait->done('waited'); $of->get }) ],
-        [ 0, 'waited', 'ready' ],
-        'once suspended'
+        [ counted(sub { $awaited->done('value'); $outer->get }) ],
+        [ 2, qw(value first between second end) ],
+        'each await of a ready Future'
     );
 
+    my ($again, $loops) = (pending());
+    my @each = ([ pending(), 'a' ], [ pending(), 'b' ]);
+    $loops = (
+        async sub {
+            my @seen;
+            for my $pair (@each) { push @seen, await($pair->[0]), await pending()->done($pair->[1]) }
+            return @seen, await $again;
+        }
+    )->();
+    is_deeply([ counted(sub { $each[0][0]->done(1); !!$loops->is_ready }) ], [ 1, '' ], 'in a loop');
+    is_deeply([ counted(sub { $each[1][0]->done(2); !!$loops->is_ready }) ], [ 1, '' ], '... once more');
+    $again->done('last');
+    is_deeply([ $loops->get ], [ 1, 'a', 2, 'b', 'last' ], '... until it ends');
+
+    my $side = pending();
+    $awaited = pending();
+    $outer   = goes_on($awaited, sub { my $other = awaits($side); $side->done(7); $other->get->[0] });
+    $awaited->done('value');
+    is_deeply(
+        [ $outer->get ],
+        [qw(value first 7 second end)],
+        'another sub is suspended and goes on meanwhile'
+    );
+};
+
+subtest 'the Future of a sub that goes on' => sub {
+    my ($awaited, $outer) = (pending());
+    my $reached = 0;
+    $outer = goes_on($awaited, sub { $outer->cancel; $reached++; 'between' });
+    my ($at_once) = counted(sub { $awaited->done('value') });
+    is_deeply(
+        [ $at_once, $reached, $outer->is_cancelled ],
+        [ 1,        1,        1 ],
+        'cancelled between two awaits: the second one ends the sub'
+    );
+
+    my @warnings;
+    local $SIG{__WARN__} = sub { push @warnings, @_ };
+    $awaited = pending();
+    $outer   = goes_on($awaited, sub { undef $outer; 'between' });
+    $awaited->done('value');
+    like("@warnings", qr/\ASuspended async sub \S+ lost its returning future/, 'lost between two awaits');
+
+    ($awaited, my $weak) = (pending());
+    $outer = (async sub { await $awaited; await pending()->done; return {} })->();
+    weaken($weak = $outer);
+    $awaited->done;
+    undef $outer;
+    is($weak, undef, 'nothing keeps it when the sub has ended');
+
+    $awaited = pending();
+    $outer   = (async sub { await $awaited; await pending()->done; await pending() })->();
+    weaken($weak = $outer);
+    @warnings = ();
+    $awaited->done;
+    undef $outer;
+    is($weak, undef, '... or waits again');
+
+    $awaited = pending();
+    my $fails = pending()->fail("on purpose\n");
+    $outer = (
+        async sub {
+            await $awaited;
+            my $ok = eval { await $fails; 1 };
+            return $@, await pending()->done(3);
+        }
+    )->();
+    $awaited->done;
+    is_deeply([ $outer->get ], [ "on purpose\n", 3 ], 'an exception that the sub catches');
+};
+
+subtest 'asked' => sub {
     my $fails = async sub { await Future->fail("no\n") };
     is_deeply([ counted(sub { ($fails->()->failure)[0] }) ], [ 0, "no\n" ], 'a failure');
     my $dies = async sub { await Future->done; die "late\n" };

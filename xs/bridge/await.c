@@ -55,12 +55,10 @@ bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited) {
     return true;
 }
 
-/* Whether a Future is cancelled; -1 when its own methods have to say so. */
-int px_await_is_cancelled(pTHX_ SV *future) {
-    const px_context *cx = px_context_get(aTHX);
-    HV *hash = plain_hash(aTHX_ cx, future);
-    if (!hash) return -1;
-    SV *cancelled = px_fetch(aTHX_ hash, PX_KEY(cx, CANCELLED));
+/* Whether a Future, of which this is the object, is cancelled; -1 when its own methods have to say so. */
+int px_await_is_cancelled(pTHX_ SV *object) {
+    if (!px_future_is_plain(px_context_get(aTHX), object)) return -1;
+    SV *cancelled = px_fetch(aTHX_ (HV *)object, PX_KEY(px_context_get(aTHX), CANCELLED));
     return cancelled && SvTRUE_nomg(cancelled);
 }
 

@@ -4,17 +4,17 @@
  * async sub by a third, AWAIT_NEW_DONE. The calls cost far more than the methods do (await.c). Perl calls the
  * function `xop_peep` of a custom op for each such op that it compiles: ours puts a function in place of
  * Future::AsyncAwait's. That function answers where the result is certain, and calls Future::AsyncAwait's in
- * all other cases: an async sub that has been suspended, a Future that is not ready or has failed, a class
- * with other methods than ours. */
+ * all other cases: an async sub that is resumed or has lost its Future, a Future that is not ready or has
+ * failed, a class with other methods than ours. */
 #include "bridge/bridge.h"
 
 /* Key of PL_modglobal in an interpreter that has the methods which these functions need. The descriptions of
  * the ops do not tell, because all interpreters of the process share them. */
 #define PX_AWAIT_HERE "Peregrine/await"
 
-/* Whether the running async sub is, or was, suspended: then Future::AsyncAwait keeps its state in magic. */
-static bool was_suspended(pTHX) {
-    return mg_find((SV *)find_runcv(NULL), PERL_MAGIC_ext) != NULL;
+/* Whether an async sub is, or was, suspended: then Future::AsyncAwait keeps its state in magic. */
+static bool was_suspended(CV *sub) {
+    return mg_find((SV *)sub, PERL_MAGIC_ext) != NULL;
 }
 
 static bool is_ours(const px_await_method *method) {
@@ -34,29 +34,89 @@ static AV *values_of(pTHX_ px_context *cx, SV *future) {
     return px_future_plain_ready(aTHX_ future) == 1 ? px_future_plain_result(aTHX_ future) : NULL;
 }
 
+/* ---- An async sub that goes on after it was suspended ------------------------------------------ */
+
+/* Future::AsyncAwait's `await` is called to suspend a sub and, when the awaited Future is ready, once more to
+ * resume the sub. It first asks whether the Future that the sub has returned is cancelled, which ends the sub
+ * there. When it then gets the values of the awaited Future, the sub goes on; until the next call of
+ * Future::AsyncAwait, an `await` of a Future that is ready needs no more than the same question. */
+
+static void forget_sub(pTHX_ px_await_ops *ops) {
+    SV *asked = ops->asked, *returned = ops->returned;
+    ops->called = ops->resumed = NULL;
+    ops->asked = ops->returned = NULL;
+    SvREFCNT_dec(asked);
+    SvREFCNT_dec(returned);
+}
+
+/* To be called when Future::AsyncAwait asks whether a plain Future is cancelled. */
+void px_await_op_asks(pTHX_ SV *future) {
+    px_await_ops *ops = &px_context_get(aTHX)->await;
+    if (!ops->called || ops->asked || find_runcv(NULL) != ops->called) return;
+    ops->asked = SvREFCNT_inc_simple_NN(SvRV(future));
+}
+
+/* To be called when Future::AsyncAwait gets the values of a plain Future, so that the sub goes on. */
+void px_await_op_gets(pTHX) {
+    px_await_ops *ops = &px_context_get(aTHX)->await;
+    if (!ops->asked || find_runcv(NULL) != ops->called) return;
+    SV *before = ops->returned;
+    ops->resumed = ops->called;
+    ops->returned = ops->asked;
+    ops->called = NULL;
+    ops->asked = NULL;
+    SvREFCNT_dec(before);
+}
+
+/* Whether the running sub was resumed, and its Future is neither lost nor cancelled. */
+static bool runs_on(pTHX_ const px_await_ops *ops, const CV *sub) {
+    if (ops->resumed != sub || SvREFCNT(ops->returned) == 1) return false;
+    return px_await_is_cancelled(aTHX_ ops->returned) == 0;
+}
+
+/* Calls Future::AsyncAwait's function. Our reference to the Future of a sub goes before, because a sub whose
+ * Future has no other reference is lost. */
+static OP *call_replaced(pTHX_ px_await_ops *ops, CV *sub) {
+    forget_sub(aTHX_ ops);
+    if (!was_suspended(sub)) return ops->await(aTHX);
+    ops->called = sub;
+    OP *next = ops->await(aTHX);
+    SV *asked = ops->asked;
+    ops->called = NULL;
+    ops->asked = NULL;
+    SvREFCNT_dec(asked);
+    return next;
+}
+
 static OP *await(pTHX) {
     dSP;
     px_context *cx = px_context_get(aTHX);
-    if ((PL_op->op_flags & OPf_SPECIAL) || was_suspended(aTHX)) return cx->await.await(aTHX);
-    AV *values = values_of(aTHX_ cx, TOPs);
-    if (!values) return cx->await.await(aTHX);
+    px_await_ops *ops = &cx->await;
+    if (PL_op->op_flags & OPf_SPECIAL) return ops->await(aTHX);
+    CV *sub = find_runcv(NULL);
+    AV *values = was_suspended(sub) && !runs_on(aTHX_ ops, sub) ? NULL : values_of(aTHX_ cx, TOPs);
+    if (!values) return call_replaced(aTHX_ ops, sub);
     SP--;
     PUTBACK;
     px_future_push(aTHX_ values, GIMME_V);
-    cx->await.at_once++;
+    ops->at_once++;
     return NORMAL;
 }
 
 /* Whether the async sub that ends returns a done Future of class Future, as most async subs do. */
 static bool ends_done(pTHX_ const px_context *cx) {
-    return cx->loop_key && px_is_clear(ERRSV) && is_ours(&cx->await.new_done) && !was_suspended(aTHX) &&
+    return cx->loop_key && px_is_clear(ERRSV) && is_ours(&cx->await.new_done) &&
+           !was_suspended(find_runcv(NULL)) &&
            cop_hints_fetch_sv(PL_curcop, cx->await.class_hint, SvSHARED_HASH(cx->await.class_hint), 0) ==
                &PL_sv_placeholder;
 }
 
 static OP *leave(pTHX) {
     px_context *cx = px_context_get(aTHX);
-    if (!ends_done(aTHX_ cx)) return cx->await.leave(aTHX);
+    if (!ends_done(aTHX_ cx)) {
+        forget_sub(aTHX_ & cx->await);
+        return cx->await.leave(aTHX);
+    }
     const SSize_t mark = POPMARK;
     SV *future = px_future_base_done(aTHX_ cx, mark + 1, PL_stack_sp - PL_stack_base - mark);
     dSP;

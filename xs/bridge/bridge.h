@@ -75,6 +75,11 @@ typedef struct px_await_ops {
     Perl_ppaddr_t await, leave; /* the functions that were replaced */
     px_await_method own_ready, own_get, ready, get, new_done;
     SV *class_hint; /* the key of %^H with the class of an async sub's Future */
+    /* the async sub for which Future::AsyncAwait's `await` was called last; only the address is compared */
+    const CV *called;
+    SV *asked;         /* a reference to the Future that `called` has returned, or NULL */
+    const CV *resumed; /* the async sub that runs since it was resumed, or NULL; only the address is compared */
+    SV *returned;      /* a reference to the Future that `resumed` has returned */
     UV at_once;     /* calls of the two functions that needed no method, counted for tests */
 } px_await_ops;
 
@@ -638,12 +643,14 @@ SV *px_future_new_done(pTHX_ px_context *cx, HV *stash, AV *result);
 
 /* await_op.c */
 void px_await_op_install(pTHX);
+void px_await_op_asks(pTHX_ SV *future);
+void px_await_op_gets(pTHX);
 void px_await_op_clone(pTHX_ px_context *cx, const px_await_ops *before);
 
 /* await.c */
 bool px_await_on_ready(pTHX_ SV *future, SV *code);
 bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited);
-int px_await_is_cancelled(pTHX_ SV *future);
+int px_await_is_cancelled(pTHX_ SV *object);
 SV *px_await_stalled(pTHX_ SV *future, SV *awaited);
 bool px_await_resolve(pTHX_ SV *future, SV *value, SV **error);
 bool px_await_done(pTHX_ SV *future, SSize_t first, SSize_t count);
