@@ -11,7 +11,7 @@ use TestChannels qw(application asked chat on_both);
 use TestClient   qw(get);
 use TestServer;
 use TestTools   qw(content wait_for);
-use TestWorkers qw(children directory is_gone load no_failure pid_in stop_master);
+use TestWorkers qw(children directory is_gone load no_failure pid_in stop_master write_file);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
 
@@ -122,6 +122,21 @@ subtest 'USR2' => sub {
     wait_for(sub { is_gone($old) });
     is_heard($one, $two, 'and do so when the old program has gone');
     stop_master('usr2.pid');
+};
+
+subtest 'USR2, and no new program comes' => sub {
+    my $own    = write_file('usr2.pl', content($app));
+    my $server = TestServer->command(qw(--engine inline --workers 1 --channels), $own);
+    my ($before, $pid) = chat($server, 'room');
+    write_file('usr2.pl', "die 'not today';\n");
+    $server->signal('USR2');
+    ok $server->wait_for_log(qr/not today/), 'the new program dies';
+    write_file('usr2.pl', content($app));
+    $server->signal('HUP');
+    my ($one, $other);
+    wait_for(sub { ($one, $other) = chat($server, 'room'); return ($other // $pid) != $pid });
+    my ($two) = chat($server, 'room');
+    is_heard($one, $two, 'a worker that is started behind it is heard');
 };
 
 done_testing;

@@ -501,8 +501,9 @@ sub hand_over {
     my %own = $self->{listeners}->for_handover;
     $self->{takeover}->start(
         %own,
-        keep  => { $self->{hub} ? $self->{hub}->for_handover : (), $self->{server}->kept_for_handover },
-        also  => $self->{server}->for_handover,
+        keep => { $self->{server}->kept_for_handover },
+        # Interpreters of this program may be started after the new one: they need the way to the hub, too.
+        also  => { $self->{hub} ? $self->{hub}->for_handover : (), %{ $self->{server}->for_handover } },
         aside => [ map { my %status = $_->for_handover; @{ $status{sockets} } } $self->{monitor}->listeners ],
         say   => {
             ticket_keys =>
