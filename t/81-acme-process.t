@@ -71,4 +71,18 @@ ok turn(), 'the third attempt';
 is scalar @started, 1, '... starts the process';
 waitpid $_, 0 for @started;
 
+# The server opens its logs anew: the process has the new one, and so has the next one that orders.
+{
+    my ($log, $before) = (File::Temp->new);
+    open $before, '>&', \*STDERR or die $!;
+    $here->say(logs => '', fileno $log);
+    ok turn(), 'a new log';
+    my $leads_to = readlink '/proc/self/fd/2';
+    open STDERR, '>&', $before or die $!;
+    is $leads_to, "$log", '... takes the place of the standard error';
+    ok turn(), 'it goes on';
+    is scalar @started, 2, '... and starts another process that orders';
+    waitpid $started[-1], 0;
+}
+
 done_testing;

@@ -11,6 +11,7 @@ use Peregrine;
 use Peregrine::Fork;
 use Peregrine::Later qw(weakly);
 use Peregrine::Link;
+use Peregrine::NewLogs;
 use Peregrine::Notify;
 use Peregrine::Optional;
 use POSIX        ();
@@ -265,7 +266,8 @@ sub _is_stopping {
 sub take_logs {
     my ($class, $reopens, @descriptor) = @_;
     $_->(@descriptor) for @$reopens;
-    return Peregrine::Link::close_received(@descriptor);
+    Peregrine::Link::close_received(@descriptor);
+    return Peregrine::NewLogs->came;
 }
 
 # Ends a child that has returned by mistake to the code in which its parent runs the server. END blocks and

@@ -569,7 +569,10 @@ sub load_again {
 
 sub reopen_logs {
     my ($self) = @_;
-    return $self->_part->reopen_logs;
+    $self->_part->reopen_logs;
+    # The process has the rights of the start, and may be another user's: it gets the open file.
+    $self->{certificates}->reopen_logs(fileno STDERR) if $self->{certificates} && @{ $self->{reopens} };
+    return;
 }
 
 1;

@@ -80,6 +80,8 @@ sub _turn {
 sub _join {
     my ($self, $link) = @_;
     my $server = { link => $link, has => {}, text => '' };
+    # Without a descriptor for the new log the process goes on with the old one.
+    $link->on_no_room(sub { return $_[1] eq 'logs' });
     push @{ $self->{servers} }, $server;
     $link->say(fact => $_) for map { $self->{shown}{$_} } sort keys %{ $self->{shown} };
     return $self->_show($server);
@@ -92,6 +94,7 @@ sub _hear {
         if ($word eq 'join') {
             $self->_join(Peregrine::Link->from_descriptor($_)) for @descriptors;
         }
+        elsif ($word eq 'logs') { $self->_take_log(@descriptors) }
         elsif ($word eq 'part') { $server->{text} .= $text }
         elsif ($word eq 'orders') {
             my $orders = eval { $JSON->decode($server->{text}) };    # Expected: a part that did not come
@@ -99,6 +102,23 @@ sub _hear {
             $self->_use($orders) if ref $orders eq 'HASH';
         }
     }
+    return;
+}
+
+# The descriptor of a new log, in place of the standard error. The child gets it with its next start, which
+# comes soon: an order that it was at begins again.
+sub _take_log {
+    my ($self, $descriptor) = @_;
+    POSIX::dup2($descriptor, 2);
+    Peregrine::Link::close_received($descriptor);
+    $self->_dismiss_child;
+    return;
+}
+
+sub _dismiss_child {
+    my ($self) = @_;
+    kill TERM => $self->{child} if $self->{child};
+    $self->{dismissed} = $self->{child};
     return;
 }
 
@@ -143,8 +163,7 @@ sub _use {
         delete @{$orders}{@FIXED};
         $orders->{$_} = $before->{$_} for grep { exists $before->{$_} } @FIXED;
         return if $JSON->encode($orders) eq $JSON->encode($before);
-        kill TERM => $self->{child} if $self->{child};
-        $self->{dismissed} = $self->{child};
+        $self->_dismiss_child;
     }
     delete $self->{again};
     $self->{orders} = $orders;
@@ -241,6 +260,10 @@ open it. Messages of the L<Peregrine::Link>, to the process:
 
 The arguments of L<Peregrine::Acme::Keeper> as JSON, in parts. A program that takes the server's place sends
 them again: C<folder>, C<ca_file> and C<eab> stay those of the first.
+
+=item logs
+
+A descriptor: the log that takes the place of the standard error, here and in the child.
 
 =item join
 

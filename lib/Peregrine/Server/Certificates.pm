@@ -210,6 +210,13 @@ sub _orders {
     };
 }
 
+# `descriptor`: the new standard error.
+sub reopen_logs {
+    my ($self, $descriptor) = @_;
+    $self->{link}->say(logs => '', $descriptor) if $self->{link};
+    return;
+}
+
 # Name => handle: a link for a program that is to take the server's place.
 sub for_handover {
     my ($self) = @_;
@@ -416,6 +423,12 @@ that are there or have come: their names, separated by commas, and a descriptor 
 C<begin> warns if the user with that number, as which the server goes on, has the folder. It needs the rights
 that can read the folder, and returns when C<take> has had all that are there. C<serve> gets the loop, and
 orders: challenges are answered. C<stop> does not wait for an attempt that is under way.
+
+=head2 reopen_logs
+
+    $certificates->reopen_logs(fileno STDERR);
+
+Gives the process a new log.
 
 =head2 for_handover, end_handover
 

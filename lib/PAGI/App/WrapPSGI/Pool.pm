@@ -14,6 +14,7 @@ use PAGI::App::WrapPSGI::Environment;
 use PAGI::App::WrapPSGI::Response;
 use Peregrine;
 use Peregrine::Fork;
+use Peregrine::NewLogs;
 use POSIX        ();
 use Scalar::Util qw(weaken);
 
@@ -22,7 +23,9 @@ use constant PIECES_MAX => 16;
 
 sub new {
     my ($class, %args) = @_;
-    return bless { %args, pid => $$, idle => [], all => {}, waiting => [] }, $class;
+    my $self = bless { %args, pid => $$, idle => [], all => {}, waiting => [], logs => 0 }, $class;
+    Peregrine::NewLogs->tell($self, 'renew');
+    return $self;
 }
 
 sub is_ours {
@@ -45,6 +48,26 @@ sub stop {
     return;
 }
 
+# Replaces processes, for they have the standard error of their start: those that wait at once, others after
+# their request.
+sub renew {
+    my ($self) = @_;
+    return if !$self->is_ours;
+    $self->{logs}++;
+    $_ = $self->_renewed($_) for @{ $self->{idle} };
+    return;
+}
+
+# A process with the present logs in place of one with old ones.
+sub _renewed {
+    my ($self, $interpreter) = @_;
+    return $interpreter if $interpreter->{logs} == $self->{logs};
+    # Expected: no room for a process or its pipes. Requests are worth more than the log.
+    my $another = eval { $self->_new_interpreter } // return $interpreter;
+    $self->_dismiss($interpreter);
+    return $another;
+}
+
 # Starts a process, which ends when no other process can ask it any more. Dies if that is impossible.
 sub _new_interpreter {
     my ($self) = @_;
@@ -60,7 +83,7 @@ sub _new_interpreter {
             $loop->later(sub { $loop->remove($ended) });
         },
     );
-    my $interpreter = { in => $in, routine => $routine, loop => $loop, said => [] };
+    my $interpreter = { in => $in, routine => $routine, loop => $loop, said => [], logs => $self->{logs} };
     my %before      = map { $_ => 1 } $loop->notifiers;
     if (!eval { $loop->add($routine); 1 }) {
         my $problem = $@;
@@ -123,7 +146,7 @@ sub _work {
     # Signals of terminals and service managers come to all processes, but the server tells this one when to
     # end.
     Peregrine::settle_children(1);
-    Peregrine::Fork::disregard(qw(TERM INT QUIT HUP));
+    Peregrine::Fork::disregard(qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU));
     my $ahead;
     my $say = sub {
         # The channel prints its records, and the application may have set these for its own output.
@@ -192,7 +215,8 @@ sub _another {
 }
 
 sub _give {
-    my ($self, $interpreter) = @_;
+    my ($self, $given) = @_;
+    my $interpreter = $self->_renewed($given);
     while (my $turn = shift @{ $self->{waiting} }) {
         return $turn->done($interpreter) if !$turn->is_ready;    # a client that waited may have gone
     }
@@ -278,6 +302,10 @@ No process is there yet.
 =head2 start, stop
 
 Forks them; lets them end when they have done what they are at.
+
+=head2 renew
+
+Replaces them, when the server has opened its logs anew.
 
 =head2 is_ours
 
