@@ -69,7 +69,7 @@ my %OWN = (
 # fields of different names has no meaning (RFC 9110 section 5.3).
 sub difference ($row, $kind, $sort, $answer) {
     my $is_h2    = Pairs::Table::is_h2($row);
-    my @expected = _expected($row, $kind, $sort, length $answer->{body});
+    my @expected = _expected($row, $kind, $sort, length($answer->{body} // ''));
     @expected = map { _in_h2($_) } @expected if $is_h2;
     my %open = map { $_ => 1 } @expected;
     my %known;
@@ -82,6 +82,10 @@ sub _expected ($row, $kind, $sort, $length) {
     my @fields = map { s/LENGTH/$length/r } @{ $OWN{$kind}{$sort} // die "no answer '$sort' of $kind\n" };
     push @fields, @SECURITY
         if $kind eq 'pagi' && $row->{app} eq 'middleware' && $sort =~ /\A(?:plain|stream|events)\z/;
+    push @fields, 'vary: Accept-Encoding'
+        if $row->{compress} eq 'on'
+        && ($sort eq 'stream'
+        || $length >= 1024 && ($sort eq 'plain' || "$kind $sort" eq 'psgi development'));
     push @fields, 'Date: *' if $kind ne 'pagi' || $sort ne 'handshake' || Pairs::Table::is_h2($row);
     return @fields;
 }
@@ -94,6 +98,7 @@ sub _in_h2 ($line) {
 # Puts a star for text that varies.
 sub _steady ($line) {
     $line =~ s/$_/*/ for @VARIES;
+    $line =~ s/\AVary:/vary:/;      # one middleware writes it so, another one so
     return $line;
 }
 

@@ -18,6 +18,8 @@ sub app ($class, %given) {
         await _hear_itself($scope, $receive);
         return await _stream($send) if $path eq '/stream';
         await _wait_for('held')     if $path eq '/held';
+        return await _answer($send, 200, "not sent\n", [ 'x-sendfile', Pairs::Content::file($1) ])
+            if $path =~ m{\A/sent/(\w+)\z};
         my $do = $do{$path} or return await _answer($send, 404, "not here\n");
         await _answer($send, 200, $do->($body));
     };
@@ -39,8 +41,8 @@ sub _table ($name) {
     };
 }
 
-async sub _answer ($send, $status, $body) {
-    my @headers = ([ 'content-type', 'text/plain' ], [ 'content-length', length $body ]);
+async sub _answer ($send, $status, $body, @more) {
+    my @headers = ([ 'content-type', 'text/plain' ], [ 'content-length', length $body ], @more);
     await $send->({ type => 'http.response.start', status => $status, headers => \@headers });
     await $send->({ type => 'http.response.body', body => $body });
 }

@@ -20,7 +20,9 @@ sub app ($class, %given) {
         my $do     = $do{$path};
         my $body   = $do ? $do->($env) : "not here\n";
         my @fields = ('Content-Type' => $type, 'Content-Length' => length $body);
-        my $answer = [ $do ? 200 : 404, \@fields, [$body] ];
+        my ($file) = $path =~ m{\A/sent/(\w+)\z};
+        push @fields, 'X-Sendfile' => Pairs::Content::file($file) if $file;
+        my $answer = [ $do || $file ? 200 : 404, \@fields, [$body] ];
         return $answer if !$given{delayed};
         return sub ($respond) {
             _later(0.005, sub { $respond->($answer) });

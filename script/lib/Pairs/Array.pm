@@ -63,10 +63,10 @@ sub _filled_in ($self, $row) {
 # The names of all pairs of a row, or only of the pairs with one factor.
 sub pairs_of ($self, $row, @only) {
     my @names = grep { defined $row->{$_} } @{ $self->{names} };
+    my ($own) = grep { @only && $names[$_] eq $only[0] } 0 .. $#names;
     my @pairs;
     for my $at (0 .. $#names) {
-        for my $other ($at + 1 .. $#names) {
-            next if @only && $names[$at] ne $only[0] && $names[$other] ne $only[0];
+        for my $other (!@only || $at == $own ? $at + 1 .. $#names : $own > $at ? $own : ()) {
             push @pairs, join "\0", map { ($_, $row->{$_}) } @names[ $at, $other ];
         }
     }

@@ -2,6 +2,7 @@
 # kind has these methods, so that every row of script/pairs holds one and the same conversation.
 package Pairs::Client;
 use v5.36;
+use List::Util qw(pairmap);
 use TestClient;
 use TestHPACK qw(block);
 use TestHTTP2;
@@ -66,7 +67,7 @@ sub send ($self, $path, %request) {
 sub _send_h2 ($self, $path, $method, %request) {
     my $h2     = $self->{h2};
     my $body   = $request{body} // ($request{pieces} ? join('', @{ $request{pieces} }) : undef);
-    my @fields = map { lc } @{ $request{fields} // [] };
+    my @fields = pairmap { (lc $a, $b) } @{ $request{fields} // [] };
     push @fields, 'content-length' => length $request{body} if defined $request{body};
     my $two = $request{two};
     my $id  = $h2->request(

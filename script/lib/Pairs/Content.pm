@@ -22,6 +22,12 @@ sub fresh () {
     return $own;
 }
 
+# As much as no buffer of the server holds at once, few enough to be sent again and again.
+sub some () { return substr large(), 0, 200_000 }
+
+# The path of the file that X-Sendfile names.
+sub file ($name) { return ($ENV{PAIRS_DIR} // '') . "/files/$name" }
+
 sub pieces () {
     return map { "piece $_ " . $_ x 1000 . "\n" } 1 .. 5;
 }

@@ -13,15 +13,20 @@ use TestClient  ();
 use Time::HiRes qw(sleep time);
 
 use constant {
-    EVENT_S       => 30,          # seconds for the last effect of an event
-    HELD_EACH     => 1100,
-    SPREAD        => 60,
-    SHARE_MAX     => 0.85,        # of connections at one worker; more by chance once in a hundred million
-    FLOOD         => 60,
-    FLOOD_BYTES   => 6_000_000,
-    STOP_EXTRA_S  => 10,
-    STUCK_EXTRA_S => 4,
-    STUCK_S       => 10,          # the manual of the status listener calls a process stuck after this time
+    EVENT_S          => 30,          # seconds for the last effect of an event
+    HELD_EACH        => 1100,
+    SPREAD           => 60,
+    SHARE_MAX        => 0.85,        # of connections at one worker; more by chance once in a hundred million
+    FLOOD            => 60,
+    FLOOD_BYTES      => 6_000_000,
+    STOP_EXTRA_S     => 10,
+    STUCK_EXTRA_S    => 4,
+    LEAVES_S         => 10,
+    UPLOADS_FIRST    => 100,
+    UPLOADS          => 200,
+    GROWS_KIB        => 12_000,
+    DESCRIPTORS_MORE => 14,
+    STUCK_S          => 10,          # the manual of the status listener calls a process stuck after this
 };
 
 my %HAPPENS = (
@@ -53,7 +58,29 @@ sub refusal ($class, $row) {
         : undef;
 }
 
-sub happen ($self) { return $HAPPENS{ $self->{row}{event} }->($self) }
+sub happen ($self) {
+    my %before = $self->{run}->descriptors;
+    $HAPPENS{ $self->{row}{event} }->($self);
+    return $self->_leaks(%before);
+}
+
+# Processes that have lived through it have no more descriptors than before, but for a few that come with use.
+sub _leaks ($self, %before) {
+    my $run = $self->{run};
+    my @more;
+    wait_for(
+        sub {
+            my %now = $run->descriptors;
+            @more = grep { $now{$_} > $before{$_} + DESCRIPTORS_MORE } grep { defined $before{$_} } keys %now;
+            return !@more;
+        },
+        LEAVES_S
+    ) && return;
+    my %now = $run->descriptors;
+    $self->found("descriptors: $before{$_} before, " . ($now{$_} // 0) . ' now: ' . Pairs::Run::called($_))
+        for @more;
+    return;
+}
 
 sub found ($self, $text) { return $self->{run}->found("$self->{row}{event}: $text") }
 
@@ -67,20 +94,97 @@ sub _begin ($self) {
     push @kinds, 'topic' if $keeps && Pairs::Table::has_topics($self->{row});
     $self->{begun} = time;
     $self->{load}  = [ map { Pairs::Load->start($_, $run->place, $run->prefix) } @kinds ];
-    push @{ $self->{load} }, Pairs::Load->start('held', $run->place, $held) if $keeps && defined $held;
+    push @{ $self->{load} }, Pairs::Load->start('held',   $run->place, $held) if $keeps && defined $held;
+    push @{ $self->{load} }, Pairs::Load->start('upload', $run->place, $run->prefix);
+    my $files = Pairs::Table::files_at($self->{row}, $run->prefix);
+    push @{ $self->{load} }, Pairs::Load->start('file', $run->place, $files) if defined $files;
+    $self->_count_more if $self->{row}{count} eq 'changed';
+    $self->_rotate     if $self->{row}{log} eq 'rotated';
     sleep 0.3;
     return;
 }
 
+# The log under another name, as logrotate does it: no process goes on with it.
+sub _rotate ($self) {
+    my $run  = $self->{run};
+    my $file = $run->dir . '/access.log';
+    my $old  = "$file." . ++$self->{rotations};
+    rename $file, $old or return $self->found("access.log: $!");
+    kill USR1 => $run->servers;
+    my @open;
+    wait_for(sub { @open = $run->having($old); !@open && -e $file }, LEAVES_S) && return;
+    $self->found('USR1 does not make a new log') if !-e $file;
+    $self->found('after USR1 the old log is still open in: ' . Pairs::Run::called($_)) for @open;
+    return;
+}
+
+# One worker more before the event, and one fewer behind it.
+sub _count_more ($self) {
+    my $run = $self->{run};
+    kill TTIN => $run->servers;
+    my $said = $self->{row}{workers} ? qr/SIGTTIN: workers: (\d+)/ : qr/SIGTTIN: nothing to do/;
+    $run->wait_for_log($said)        || return $self->found("TTIN: the log says nothing of it");
+    return if !$self->{row}{workers} || $self->{placement} eq 'clones';
+    return $self->_until('a worker more', sub { $run->workers > $run->launch->workers });
+}
+
+sub _count_fewer ($self) {
+    my $run = $self->{run};
+    my $said =
+        !$self->{row}{workers} ? qr/SIGTTOU: nothing to do/ : qr/SIGTTOU: (?:workers: \d|there is one)/;
+    kill TTOU => $run->servers;
+    $run->wait_for_log($said) || $self->found('TTOU: the log says nothing of it');
+    return;
+}
+
+# Whether as many workers are left as are wanted. A new program has the count of its command.
+sub _count_is_right ($self) {
+    my ($run, $row) = @{$self}{qw(run row)};
+    return if !$row->{workers}                                        || $self->{placement} eq 'clones';
+    my $is_new = $row->{under} eq 'starter' && $row->{event} =~ /hup/ || $row->{event} eq 'usr2';
+    my $count =
+        $run->launch->workers - ($is_new && $row->{workers} > 1 && $run->log =~ /SIGTTOU: workers: 1/);
+    my $now;
+    wait_for(sub { $now = $run->workers; $now == $count }, EVENT_S)
+        || $self->found("$now workers are left, not $count: " . join ' / ',
+        map { Pairs::Run::called($_) } $run->workers);
+    return;
+}
+
+# Each request that was answered is in the log, once.
+sub _is_logged ($self, @targets) {
+    my $dir = $self->{run}->dir;
+    my @wrong;
+    my $look = sub {
+        my %lines;
+        $lines{$_}++ for map { content($_) =~ m{"GET (\S*/who\?\S+) HTTP/}g } glob "$dir/access.log*";
+        @wrong = grep { ($lines{$_} // 0) != 1 } @targets;
+        return !@wrong;
+    };
+    wait_for($look, LEAVES_S) && return;
+    return $self->found(
+              scalar(@wrong) . ' of '
+            . @targets
+            . " answered requests are not in the log once: @wrong[0..($#wrong > 2 ? 2 : $#wrong)]");
+}
+
 # Ends the clients. Each lost request is a finding unless it is excused; no entry of a topic may be lost.
 sub _finish ($self, $excuse = undef) {
-    my @told  = map  { $_->finish } @{ delete $self->{load} };
+    my $row     = $self->{row};
+    my $is_over = $row->{event} eq 'term';
+    $self->_count_fewer if $row->{count} eq 'changed' && !$is_over;
+    $self->_rotate      if $row->{log} eq 'rotated'   && !$is_over;
+    my @told = map { $_->finish } @{ delete $self->{load} };
+    $self->_count_is_right if $row->{count} eq 'changed' && !$is_over;
+    $self->_is_logged(map { @{ $_->{sure} // [] } } @told)
+        if $row->{log} ne 'off' && $row->{event} ne 'killed';
     my @lost  = grep { !$excuse || $_->{kind} eq 'topic' || !$excuse->($_) } map { @{ $_->{lost} } } @told;
     my $asked = 0;
     $asked += $_->{asked} for @told;
     $self->found("no client could ask") if !$asked;
     return                              if !@lost;
     my %why;
+
     for my $lost (@lost) {
         my $when = sprintf ', %.2f to %.2f s', map { $lost->{$_} - $self->{begun} } qw(begun failed);
         $why{"$lost->{kind}: $lost->{why}$when"}++;
@@ -116,19 +220,43 @@ sub _loads_anew ($self) {
 
 # ---- No event --------------------------------------------------------------------------------------
 
+# Nor does a process grow by what it was sent.
 sub _nothing ($self) {
+    my $run = $self->{run};
     $self->_begin;
     sleep 0.5;
-    return $self->_finish;
+    $self->_finish;
+    my $kib = sub {
+        map { $_ => content("/proc/$_/status") =~ /^VmRSS:\s+(\d+)/m ? $1 : 0 } $run->processes;
+    };
+    my ($client, %before);
+    for my $number (1 .. UPLOADS) {
+        %before = $kib->() if $number == UPLOADS_FIRST;
+        undef $client      if $client && !$client->goes_on;
+        $client //= Pairs::Client->new($run->place);
+        my $answer = $client->ask($run->prefix . '/echo', body => $number . Pairs::Content::some());
+        $self->found("an upload: status $answer->{status}")
+            if $answer->{status} ne '200' && !$answer->{again};
+    }
+    my %now = $kib->();
+    for my $pid (grep { $before{$_} && $now{$_} } keys %now) {
+        my $more = $now{$pid} - $before{$pid};
+        $self->found("it grows by $more KiB: " . Pairs::Run::called($pid)) if $more > GROWS_KIB;
+    }
+    return;
 }
 
 # Checks the server before the event happens, except in rows whose event is there from the start (a full disk,
 # few descriptors, little memory, workers that grow).
 sub before ($self) {
     my $row = $self->{row};
-    return         if $row->{event} =~ /\A(?:disk|descriptors|memory|growth)\z/;
-    $self->_held   if $self->{placement} eq 'process' && !Pairs::Table::blocks($row);
-    $self->_spread if $self->{placement} eq 'prefork' && $row->{workers} == 2 && $row->{place} ne 'unix';
+    return       if $row->{event} =~ /\A(?:disk|descriptors|memory|growth)\z/;
+    $self->_held if $self->{placement} eq 'process' && !Pairs::Table::blocks($row);
+    $self->_spread
+        if $self->{placement} eq 'prefork'
+        && $row->{workers} == 2
+        && $row->{place} ne 'unix'
+        && $row->{recycle} eq 'off';
     $self->_status if $row->{status} eq 'on';
     $self->_labels;
     $self->_access_log;
@@ -193,7 +321,7 @@ sub _status ($self) {
 sub _labels ($self) {
     my $run  = $self->{run};
     my %is   = map  { $_ => 1 } $run->masters;
-    my @bare = grep { !$is{$_} && content("/proc/$_/cmdline") !~ /\(/ } $run->processes;
+    my @bare = grep { !$is{$_} && content("/proc/$_/cmdline") =~ /\A[^(]+\z/ } $run->processes;
     @bare = grep { my ($parent) = content("/proc/$_/stat") =~ /\) \S (\d+) /; !$is{$parent} } @bare
         if $self->{row}{under} eq 'starter';
     $self->found('ps shows no label of ' . content("/proc/$_/cmdline") =~ s/\0/ /gr) for @bare;

@@ -2,6 +2,8 @@
 # front of it (Server::Starter, a program that passes sockets as systemd does, limits on disk or descriptors).
 package Pairs::Launch;
 use v5.36;
+use List::Util qw(sum0);
+use Pairs::Content;
 use Pairs::Table;
 use TestTools qw(free_port);
 
@@ -12,6 +14,7 @@ use constant {
     KILL_S      => 14,     # request_kill_timeout of rows with a stuck interpreter; /readyz must tell before
     SHUTDOWN_S  => 4,
     CANARY_S    => 1,
+    REQUESTS    => 40,     # after which a worker is replaced, where that happens
 };
 
 # `tree`: the built tree that is tried; `dir`: the row's own folder; `certificates`: a Certificates.
@@ -21,7 +24,9 @@ sub new ($class, %given) {
     $self->{port}        = free_port()         if $row->{place} ne 'unix';
     $self->{path}        = "$self->{dir}/sock" if $row->{place} eq 'unix';
     $self->{status_port} = free_port()         if $row->{status} eq 'on';
-    mkdir "$self->{dir}/spool";
+    mkdir "$self->{dir}/$_" for qw(spool files);
+    # For rows whose server becomes another user.
+    chmod 0777, $self->{dir}, "$self->{dir}/spool";
     return $self;
 }
 
@@ -54,13 +59,18 @@ sub options ($self) {
     push @options, [ canary         => CANARY_S ] if $row->{restart} eq 'canary';
     push @options, [ warm_up        => '/hello,/one/hello' ] if $row->{restart} eq 'warm';
     push @options, [ shutdown_timeout     => SHUTDOWN_S ];
-    push @options, [ access_log           => "$self->{dir}/access.log" ]       if $row->{log} eq 'on';
+    push @options, [ access_log           => "$self->{dir}/access.log" ]       if $row->{log} ne 'off';
     push @options, [ request_kill_timeout => KILL_S ]                          if $row->{event} eq 'stuck';
     push @options, [ body_folder          => "$self->{dir}/spool" ]            if $row->{event} eq 'disk';
     push @options, [ memory_max     => MEMORY_EACH * $self->_processes . 'M' ] if $row->{event} eq 'memory';
     push @options, [ max_worker_rss => '70M' ]                                 if $row->{event} eq 'growth';
-    push @options, [ quiet                    => undef ] if $row->{event} eq 'startup-dies';
-    push @options, [ lifespan_startup_timeout => 20 ]    if $row->{program} !~ /plackup/;
+    push @options, [ static         => "/files=$self->{dir}/files" ]           if $row->{files} eq 'static';
+    push @options, [ x_sendfile     => "$self->{dir}/files" ]                  if $row->{files} eq 'sendfile';
+    push @options, [ compress       => undef ]                                 if $row->{compress} eq 'on';
+    push @options, [ max_requests   => REQUESTS ]                              if $row->{recycle} eq 'on';
+    push @options, [ user           => 'nobody' ]     if $row->{user} eq 'nobody' && $row->{app} ne 'pools';
+    push @options, [ quiet          => undef ]        if $row->{event} eq 'startup-dies';
+    push @options, [ lifespan_startup_timeout => 20 ] if $row->{program} !~ /plackup/;
     return @options;
 }
 
@@ -106,10 +116,18 @@ sub app_files ($self) {
     return "$apps/dies.pl"            if $row->{event} eq 'startup-dies';
     return "$apps/$file{ $row->{app} }"
         if $row->{app} !~ /\A(?:mounts|pools)\z/ || $row->{program} =~ /plackup/;
-    my $own    = $row->{app} eq 'pools'               ? ",workers=$row->{workers}" : '';
-    my $held   = defined Pairs::Table::holds_at($row) ? "$own,grip=pairs."         : '';
-    my $second = $row->{program} eq 'peregrine'       ? "two.psgi,psgi$held"       : 'two.pl,pagi';
+    my $own = $row->{app} eq 'pools' ? ",workers=$row->{workers}" : '';
+    $own .= ',user=nobody' if $own && $row->{user} eq 'nobody';
+    my $held   = defined Pairs::Table::holds_at($row) ? "$own,grip=pairs."   : '';
+    my $second = $row->{program} eq 'peregrine'       ? "two.psgi,psgi$held" : 'two.pl,pagi';
     return map { ('--mount', $_) } "/one=$apps/one.pl,pagi$own", "/two=$apps/$second";
+}
+
+# How many processes of the application there are, when none of them is being replaced.
+sub workers ($self) {
+    my $row = $self->{row};
+    my @own = map { /,workers=(\d+)/ ? $1 : () } $self->app_files;
+    return sum0($row->{workers}, $row->{app} eq 'sync' ? 2 : 0, @own);
 }
 
 # The command line of the server itself.
@@ -140,6 +158,8 @@ sub libs ($self) {
 sub write_files ($self) {
     my $row = $self->{row};
     $self->write('version',      '1');
+    $self->write('files/large',  Pairs::Content::large());
+    $self->write('files/some',   Pairs::Content::some());
     $self->write('program.pl',   $self->_program_text) if $row->{options} eq 'constructor';
     $self->write('options.conf', $self->_file_text)    if $row->{options} eq 'file';
     $self->write('broken.pl',    <<'PL');
@@ -189,6 +209,7 @@ sub _program_text ($self) {
     $ssl{ $_->[0] =~ s/\Assl_//r . '_file' } = $_->[1] for $self->_tls;
     $options{ssl}                            = \%ssl                if %ssl;
     $options{listen}                         = [ $options{listen} ] if $options{listen};
+    $options{static}                         = [ $options{static} ] if $options{static};
     $options{access_log}                     = undef                if $row->{log} eq 'off';
     require Data::Dumper;
     local ($Data::Dumper::Indent, $Data::Dumper::Terse) = (1, 1);

@@ -4,19 +4,23 @@ package Pairs::Load;
 use v5.36;
 use JSON::PP ();
 use Pairs::Client;
+use Pairs::Content;
 use POSIX       ();
 use Time::HiRes qw(sleep time);
 
 use constant {
-    PAUSE_S   => 0.01,
-    FAILURES  => 20,
-    REQUEST_S => 40,
-    ENTRY_S   => 10,
+    PAUSE_S      => 0.01,
+    PAUSE_BODY_S => 0.1,
+    FAILURES     => 20,
+    REQUEST_S    => 40,
+    ENTRY_S      => 10,
 };
 
 # `kind`: `kept`, requests on one connection as long as it lasts; `fresh`, each request on a new connection;
 # `websocket`, a handshake and a message each time; `topic`, an entry each time, which a client reads from the
-# position before it; `held`, an entry each time, which must reach a stream that the engine holds.
+# position before it; `held`, an entry each time, which must reach a stream that the engine holds; `upload`, a
+# body each time on one connection as long as it lasts, which must come back; `file`, a file each time, below
+# the path `prefix`.
 sub start ($class, $kind, $place, $prefix) {
     pipe my $told, my $tell or die "pipe: $!\n";
     pipe my $over, my $end  or die "pipe: $!\n";
@@ -35,8 +39,9 @@ sub start ($class, $kind, $place, $prefix) {
     return bless { pid => $pid, told => $told, end => $end }, $class;
 }
 
-# Ends the client; returns the number of its requests, and for each lost one: kind, begun, failed, process (0:
-# unknown), why, is_unheard (it could not be sent, or the connection ended without a byte of an answer).
+# Ends the client; returns the number of its requests, the targets of the answered ones (`sure`), and for each
+# lost one: kind, begun, failed, process (0: unknown), why, is_unheard (it could not be sent, or the
+# connection ended without a byte of an answer).
 sub finish ($self) {
     syswrite $self->{end}, '.';
     local $/;
@@ -47,12 +52,14 @@ sub finish ($self) {
 }
 
 sub _ask_until ($over, $kind, $place, $prefix) {
-    my ($asked, $client, @lost, $process) = (0);
+    my ($asked, $client, @lost, $process, @sure) = (0);
     my $topic = { place => $place, prefix => $prefix };
+    my $keeps = $kind =~ /\A(?:kept|upload)\z/;
+    my $pause = $kind =~ /\A(?:upload|file)\z/ ? PAUSE_BODY_S : PAUSE_S;
     my $bits  = '';
     vec($bits, fileno $over, 1) = 1;
-    until (select(my $ready = $bits, undef, undef, PAUSE_S) || @lost >= FAILURES) {
-        undef $client if $kind ne 'kept' || $client && !$client->goes_on;
+    until (select(my $ready = $bits, undef, undef, $pause) || @lost >= FAILURES) {
+        undef $client if !$keeps || $client && !$client->goes_on;
         my $begun = time;
         $process = 0 if !$client;
         $asked++;
@@ -61,7 +68,10 @@ sub _ask_until ($over, $kind, $place, $prefix) {
             return _read_on($topic, $asked) if $kind eq 'topic';
             return _held_on($topic, $asked) if $kind eq 'held';
             $client //= Pairs::Client->new($place, timeout => REQUEST_S);
-            $kind eq 'websocket' ? _greeted($client, $prefix) : _asked($client, $prefix, \$process);
+            return _greeted($client, $prefix) if $kind eq 'websocket';
+            my %does = (upload => \&_uploaded, file => \&_got);
+            return $does{$kind}->($client, $prefix, $asked) if $does{$kind};
+            return _asked($client, "$prefix/who?$kind-$asked", \$process, \@sure);
         };
         my $why = $told // "$@";
         # Connections that are lost are findings of the other kinds, not of `topic`.
@@ -78,18 +88,37 @@ sub _ask_until ($over, $kind, $place, $prefix) {
             };
         undef $client;
     }
-    return { asked => $asked, lost => \@lost };
+    return { asked => $asked, lost => \@lost, sure => \@sure };
 }
 
 # The reason why a request is lost, or an empty string. A request that HTTP/2 says was not seen is not lost.
-sub _asked ($client, $prefix, $process) {
-    my $answer = $client->ask("$prefix/who");
+# The target of an answered request is added to `sure`.
+sub _asked ($client, $target, $process, $sure) {
+    my $answer = $client->ask($target);
     return '' if $answer->{again};
     my $said = substr($answer->{body} // '', 0, 100) =~ s/\s+/ /gr;
     return "status $answer->{status} $said" if $answer->{status} ne '200';
     return "not whole: $answer->{body}" if !$answer->{complete} || $answer->{body} !~ /\A\d+ \d+ \d+ \S+\n\z/;
     ($$process) = split ' ', $answer->{body};
+    push @$sure, $target;
     return '';
+}
+
+# Each upload has other content, so that no answer can be taken for an earlier one.
+sub _uploaded ($client, $prefix, $number) {
+    my $body   = "$number " . Pairs::Content::some();
+    my $answer = $client->ask("$prefix/echo", body => $body);
+    return ''                         if $answer->{again};
+    return "status $answer->{status}" if $answer->{status} ne '200';
+    return $answer->{complete} && $answer->{body} eq $body ? '' : 'an upload comes back as another one';
+}
+
+sub _got ($client, $path, $) {
+    my $answer = $client->ask("$path/some");
+    return ''                                   if $answer->{again};
+    return "status $answer->{status} of a file" if $answer->{status} ne '200';
+    return $answer->{complete}
+        && $answer->{body} eq Pairs::Content::some() ? '' : 'a file with other content';
 }
 
 # Publishes an entry, and reads it from the position of the entry before.

@@ -111,6 +111,34 @@ sub masters ($self) {
     return grep { $is_top->($_) } @all;
 }
 
+# The processes that take the signals of an administrator: Server::Starter passes few of them on.
+sub servers ($self) {
+    my @masters = $self->masters;
+    return @masters if $self->{row}{under} ne 'starter';
+    my %is = map { $_ => 1 } @masters;
+    return grep { content("/proc/$_/stat") =~ /\) \S (\d+) /s && $is{$1} } $self->processes;
+}
+
+# Processes that run the application, or that start clones of it.
+sub workers ($self) {
+    return grep { content("/proc/$_/cmdline") =~ /\(worker \d+\)/ } $self->processes;
+}
+
+# How many descriptors each process has, by its number.
+sub descriptors ($self) {
+    return map { my @open = glob "/proc/$_/fd/*"; ($_ => scalar @open) } $self->processes;
+}
+
+# Which processes have a file open.
+sub having ($self, $path) {
+    return grep {
+        grep { (readlink($_) // q()) eq $path }
+            glob "/proc/$_/fd/*"
+    } $self->processes;
+}
+
+sub called ($pid) { return content("/proc/$pid/cmdline") =~ s/\0/ /gr }
+
 sub last_words ($self) {
     return join ' / ', grep { defined } (split /\n/, $self->log)[ -3 .. -1 ];
 }
@@ -147,7 +175,10 @@ sub end ($self) {
     my $ended = wait_for(sub { !$self->processes }, 30);
     $self->found('TERM does not end it within 30 s') if !$ended;
     kill KILL => $self->processes;
+    my $path = $self->{launch}{path};
+    $self->found('the file of its socket is left') if $path && -e $path && $self->{row}{under} eq 'shell';
     $self->{server}{status} //= do { waitpid $self->{server}->pid, 0; $? };
+
     for my $pattern (qr/panic|Attempt to free|segfault|SIGSEGV|SIGABRT|double free|corrupted/i) {
         # The lines behind the message tell the place.
         my ($lines) = $self->log =~ /^(.*$pattern.*(?:\n.*){0,40})$/m;

@@ -19,10 +19,15 @@ my @FACTORS = (
     [ place    => [qw(tcp unix proxy)] ],
     [ options  => [qw(command environment file constructor)] ],
     [ mode     => [qw(production development)] ],
-    [ log      => [qw(on off)] ],
+    [ log      => [qw(on off rotated)] ],
     [ status   => [qw(on off)] ],
     [ channels => [qw(off on)] ],
     [ restart  => [qw(plain canary warm)] ],
+    [ files    => [qw(none static sendfile)] ],
+    [ compress => [qw(off on)] ],
+    [ user     => [qw(same nobody)] ],
+    [ recycle  => [qw(off on)] ],
+    [ count    => [qw(same changed)] ],
     [ app      => [ @PAGI, @PSGI, 'mounts', 'pools' ] ],
     [
         event => [ qw(none hup hup-twice usr2 term killed stuck exit disk descriptors memory growth
@@ -79,6 +84,31 @@ my @NONE = (
     [
         { app => ['sync'], engine => [qw(inline thread)] },
         'handlers that block have processes of their own with C<--engine process> only'
+    ],
+    [
+        { program => \@PLACKUP, log => ['rotated'] },
+        'C<plackup> writes the access log by itself, and USR1 does not open it anew'
+    ],
+    [ { program => \@PLACKUP, user => ['nobody'] }, 'C<plackup> does not become another user' ],
+    [
+        { options => ['constructor'], user => ['nobody'] },
+        'a program that makes the server does not become another user'
+    ],
+    [
+        { user => ['nobody'], protocol => [qw(tls-http1 tls-h2)], event => ['usr2'] },
+        'another user cannot read the key again'
+    ],
+    [ { recycle => ['on'], workers => ['0'] }, 'nobody replaces a server without workers' ],
+    [
+        { recycle => ['on'], event => ['growth'] },
+        'processes that are replaced for their requests do not grow'
+    ],
+    [
+        {
+            count => ['changed'],
+            event => [qw(disk descriptors memory growth stuck exit startup-dies does-not-compile)]
+        },
+        'the count of workers is changed while clients ask'
     ],
     [ { app     => ['sync'],   event => ['stuck'] },  'a handler that may block is not stuck' ],
     [ { app     => ['sync'],   event => ['memory'] }, 'a slow upload has a process for handlers to itself' ],
@@ -205,6 +235,11 @@ sub holds_at ($row) {
     my $is_one     = is_psgi($row) || $has_mounts && $row->{program} eq 'peregrine';
     return if $row->{channels} eq 'off' || $row->{engine} eq 'inline' || !$is_one;
     return !$has_mounts ? '' : is_psgi($row) ? '/one' : '/two';
+}
+
+# The path of files; undef: there are none.
+sub files_at ($row, $prefix) {
+    return { none => undef, static => '/files', sendfile => "$prefix/sent" }->{ $row->{files} };
 }
 
 # Whether topics survive all events of a row: there is always a hub to take over from.

@@ -2,6 +2,7 @@
 # the plain case, byte by byte.
 package Pairs::Talk;
 use v5.36;
+use IO::Uncompress::Gunzip qw(gunzip $GunzipError);
 use Pairs::Answers;
 use Pairs::Client;
 use Pairs::Content;
@@ -65,6 +66,8 @@ sub hold ($self) {
     $self->_says('chunked',          '/echo',   join('', @pieces), pieces => \@pieces);
     $self->_says('a stream',         '/stream', join '',           @pieces);
     $self->_says("$_ in two pieces", '/echo',   'first, second',   two => [ 'first, ', 'second' ]) for 1 .. 3;
+    $self->compressed;
+    $self->files;
     $self->events;
     $self->websocket;
     $self->topics if Pairs::Table::has_topics($row);
@@ -76,6 +79,47 @@ sub hold ($self) {
     $self->dying;
     $self->_says('hello after all', '/hello', "hello\n");
     delete $self->{kept};
+    return;
+}
+
+# A client that takes compressed content gets the same as the others.
+sub compressed ($self) {
+    my $run    = $self->{run};
+    my %wanted = ('/large' => Pairs::Content::large(), '/stream' => join '', Pairs::Content::pieces());
+    for my $path (sort keys %wanted) {
+        my $answer = $self->_ask("$path, compressed", $path, fields => [ 'Accept-Encoding' => 'gzip' ]);
+        my $coding = $answer->{header}{'content-encoding'} // 'off';
+        my $is     = $run->row->{compress} eq 'on' ? 'gzip' : 'off';
+        $run->found("$path: compression is $coding, not $is") if $coding ne $is;
+        my $body = _plain($answer);
+        $run->found("$path, compressed: " . _difference($body, $wanted{$path})) if $body ne $wanted{$path};
+    }
+    return;
+}
+
+sub _plain ($answer) {
+    return $answer->{body} if ($answer->{header}{'content-encoding'} // '') ne 'gzip';
+    my $body = $answer->{body};
+    my $plain;
+    return gunzip(\$body => \$plain) ? $plain : "no gzip: $GunzipError";
+}
+
+# Files that the engine sends by itself, or in place of the application's content.
+sub files ($self) {
+    my $run  = $self->{run};
+    my $path = Pairs::Table::files_at($run->row, $run->prefix) // return;
+    my $file = Pairs::Content::large();
+    my $ask  = sub (@fields) { $self->connect->ask("$path/large", fields => \@fields) };
+    my $all  = $ask->('Accept-Encoding' => 'gzip');
+    $run->found("a file: status $all->{status}, " . _difference(_plain($all), $file))
+        if _plain($all) ne $file;
+    my $part = $ask->(Range => 'bytes=100-70099');
+    $run->found("a part of a file: status $part->{status}, not 206, or other bytes")
+        if $part->{status} ne '206' || $part->{body} ne substr $file, 100, 70_000;
+    my $same = $ask->('If-None-Match' => $all->{header}{etag} // '');
+    $run->found("a file that has not changed: status $same->{status}, not 304") if $same->{status} ne '304';
+    my $none = $self->connect->ask("$path/none");
+    $run->found("a file that is not there: status $none->{status}, not 404") if $none->{status} ne '404';
     return;
 }
 
