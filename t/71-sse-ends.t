@@ -228,6 +228,19 @@ is($_->ending, 'terminated', 'at shutdown it ends') for @open, $undecided;
 is($server->wait, 0, 'the server ends well, at once');
 for my $number (1 .. 3) { learns("shutdown$number", 'server_shutdown') }
 
+for my $placed ([], [ workers => 2 ], map { [ engine => $_, workers => 2 ] } qw(thread process)) {
+    subtest "a stop with (@$placed)" => sub {
+        $server = TestServer->start(app => $app, @$placed);
+        my @streams = map { TestStream->open($server->port, "/quiet?placed$_") } 1 .. 3;
+        is($_->message->{data}, 'hello', 'a stream is on') for @streams;
+        $server->signal('TERM');
+        is($_->ending, 'terminated', 'it ends in order') for @streams;
+        is($server->wait, 0, 'the server ends well');
+        learns("placed$_", 'server_shutdown', $server) for 1 .. 3;
+        unlike($server->log, qr/Shutdown timeout/, 'and has not waited until the time was up');
+    };
+}
+
 subtest 'a quiet stream' => sub {
     $server = TestServer->start(app => $app, sse_idle_timeout => 0.3);
     my $stream = TestStream->open($server->port, '/quiet?idle');

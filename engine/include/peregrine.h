@@ -653,11 +653,14 @@ enum peregrine_event_kind {
                                  * descriptor */
     PEREGRINE_FLUSHED = 12,     /* all queued output is with the kernel, after peregrine_flush() said
                                  * PEREGRINE_BLOCKED */
-    PEREGRINE_TOPIC = 13        /* to be answered with peregrine_topic_heard(). `reason` is the number of a
+    PEREGRINE_TOPIC = 13,       /* to be answered with peregrine_topic_heard(). `reason` is the number of a
                                  * peregrine_follow(), `code` its result (PEREGRINE_NODE_OK or another), and
                                  * `bytes` the position where it begins; or `reason` is 0 and `code`
                                  * PEREGRINE_NODE_RESET, with a position, a space and the topic's name, or
                                  * PEREGRINE_NODE_CUT */
+    PEREGRINE_ENDING = 14       /* after peregrine_join() only: the engine closes WebSockets, because its server
+                                 * stops or another one has taken its place, and waits for other responses:
+                                 * event streams are to be ended */
 };
 
 /* PEREGRINE_HALF_CLOSED. A peer that has ended its sending side has mostly gone, and may as well wait for its

@@ -49,7 +49,7 @@ const Program = struct {
                     program.open.contains(ticket),
                 ),
                 .stopped => program.stopped = true,
-                .notice, .lines => {},
+                .notice, .lines, .ending => {},
             }
         }
     }

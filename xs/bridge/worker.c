@@ -228,16 +228,21 @@ static px_exchange **hold_live(pTHX_ px_worker *worker, size_t *count) {
     return held;
 }
 
-/* Ends WebSockets and event streams, which would not end by themselves, by the engine's function `end`. */
-static void end_streams(pTHX_ px_worker *worker, void (*end)(peregrine_worker *)) {
+/* Has the faces end event streams, of which the engine does not know, now and as soon as they begin. */
+static void shut_down_all(pTHX_ px_worker *worker) {
     worker->stopping = true;
-    end(worker->engine);
     size_t count;
     px_exchange **held = hold_live(aTHX_ worker, &count);
     for (size_t i = 0; i < count; i++) {
         if (px_exchange_is_live(held[i])) held[i]->mount->face->shut_down(aTHX_ held[i]);
         px_exchange_unhold(aTHX_ held[i]);
     }
+}
+
+/* Ends WebSockets by the engine's function `end`, and event streams, which would not end by themselves. */
+static void end_streams(pTHX_ px_worker *worker, void (*end)(peregrine_worker *)) {
+    end(worker->engine);
+    shut_down_all(aTHX_ worker);
     px_worker_wake(worker);
 }
 
@@ -497,6 +502,7 @@ static void run_batch(pTHX_ px_worker *worker) {
             px_worker_tell(aTHX_ worker, "_stopped", NULL, NULL);
             break;
         case PEREGRINE_NOTICE: notice(aTHX_ worker, event); break;
+        case PEREGRINE_ENDING: shut_down_all(aTHX_ worker); break;
         case PEREGRINE_LINES: {
             SV *lines = newSVpvn_flags(event->bytes, event->len, SVs_TEMP);
             px_worker_tell(aTHX_ worker, "_access_lines", lines, NULL);

@@ -329,7 +329,7 @@ pub const ApplicationEnd = struct {
     /// The event as C gets it; null if it is about an exchange that is over for C.
     fn introduce(end: *ApplicationEnd, event: Event, tls: []const u8) error{OutOfMemory}!?Event {
         switch (event.kind) {
-            .stopped, .notice, .lines => return event,
+            .stopped, .notice, .lines, .ending => return event,
             .request => {
                 // The client has left, or another interpreter has the request.
                 if (!end.ledger.slots.isOffered(event.ticket)) return null;

@@ -542,6 +542,11 @@ pub const Host = struct {
         host.tellEnd(.{ .kind = .stopped });
     }
 
+    /// Makes the event PEREGRINE_ENDING.
+    pub fn ending(host: *Host) error{OutOfMemory}!void {
+        _ = try host.filling().add(.{ .kind = .ending }, host.ends);
+    }
+
     /// Makes the event PEREGRINE_NOTICE.
     pub fn notice(host: *Host, _: anytype, about: ?*Exchange, level: peregrine.Level, text: []const u8) void {
         // The event brings no `user`: C may have freed its exchange by the time that it reads this.

@@ -220,6 +220,7 @@ pub const Pool = struct {
             pool.collectFreed(seat);
             pool.grant(seat);
         };
+        if (pool.worker.endsWebSockets()) pool.tellOfEnding();
         for (pool.places()) |place| if (place) |seat| pool.review(seat);
         pool.dispatch();
         pool.refuseLate();
@@ -491,6 +492,16 @@ pub const Pool = struct {
         pool.release(exchange);
         unanswered.fail(pool.worker, exchange, 504, "The application takes too long.\n");
         return 1;
+    }
+
+    /// Tells each interpreter once that the engine ends WebSockets: event streams, which only applications
+    /// know, would go on until the time of the stop is up.
+    fn tellOfEnding(pool: *Pool) void {
+        for (pool.places()) |place| if (place) |seat| {
+            if (seat.is_told_of_ending or seat.state == .left) continue;
+            seat.host.ending() catch continue; // without memory the next round tries again
+            seat.is_told_of_ending = true;
+        };
     }
 
     fn letLeave(pool: *Pool, seat: *Seat) void {

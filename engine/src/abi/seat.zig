@@ -73,6 +73,8 @@ pub const Seat = struct {
     state: State = .open,
     /// As many exchanges wait for the interpreter as its group allows (`pool.Limits.exchanges`).
     is_full: bool = false,
+    /// The interpreter was told that the engine ends WebSockets.
+    is_told_of_ending: bool = false,
 
     const State = enum {
         open,

@@ -97,6 +97,7 @@ pub const Kind = enum(u16) {
     lines = 11,
     flushed = 12,
     topic = 13,
+    ending = 14,
 };
 
 /// Bits of `Event.flags`; `text` is a flag of `peregrine_send_message`, too.

@@ -47,6 +47,7 @@ pub const Kind = enum(u8) {
     stopped,
     notice,
     lines,
+    ending,
     start,
     file,
     inform,

@@ -166,7 +166,7 @@ pub const Application = struct {
     fn take(application: *Application, event: *const types.Event) !void {
         switch (event.kind) {
             .stopped => application.stopped = true,
-            .notice => {},
+            .notice, .ending => {},
             .lines => application.lines += std.mem.countScalar(u8, event.bytes[0..event.len], '\n'),
             .request => try application.open(event),
             else => try application.tell(event),
@@ -224,7 +224,7 @@ pub const Application = struct {
             },
             .aborted => try application.end(job, .aborted),
             .closed => try application.end(job, .closed),
-            .request, .stopped, .notice, .lines, .topic => unreachable,
+            .request, .stopped, .notice, .lines, .topic, .ending => unreachable,
         }
     }
 

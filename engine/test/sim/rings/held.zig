@@ -71,7 +71,7 @@ const Application = struct {
             application.polls += 1;
             for (events[0..@intCast(count)]) |*event| switch (event.kind) {
                 .stopped => application.stopped = true,
-                .notice, .lines => {},
+                .notice, .lines, .ending => {},
                 .request => try application.answer(event),
                 // An event may have come with the request.
                 else => if (application.held.get(event.ticket)) |poll| {
