@@ -139,8 +139,8 @@ subtest 'an interpreter is killed' => sub {
     my ($pid_of_http2) = $text->() =~ /begins (\d+)/;
     my @places         = publish($server, 'news', 2);
     my %pids           = map { $_ => 1 } $pid_of_socket, $pid_of_http2, map { $_->[1] } @both;
-    # An interpreter that is killed before the engine knows that the answer to the subscription was heard takes
-    # its connections along. Entries come after that.
+    # An interpreter that is killed before the engine knows that the answer to the subscription was heard
+    # takes its connections along. Entries come after that.
     for my $stream (map { $_->[0] } @both) {
         is $stream->message->{id}, $places[0], 'an event stream gets an entry';
     }

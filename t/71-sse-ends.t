@@ -234,8 +234,8 @@ for my $placed ([], [ workers => 2 ], map { [ engine => $_, workers => 2 ] } qw(
         my @streams = map { TestStream->open($server->port, "/quiet?placed$_") } 1 .. 3;
         is($_->message->{data}, 'hello', 'a stream is on') for @streams;
         $server->signal('TERM');
-        is($_->ending, 'terminated', 'it ends in order') for @streams;
-        is($server->wait, 0, 'the server ends well');
+        is($_->ending,    'terminated', 'it ends in order') for @streams;
+        is($server->wait, 0,            'the server ends well');
         learns("placed$_", 'server_shutdown', $server) for 1 .. 3;
         unlike($server->log, qr/Shutdown timeout/, 'and has not waited until the time was up');
     };

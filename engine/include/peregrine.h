@@ -658,9 +658,9 @@ enum peregrine_event_kind {
                                  * `bytes` the position where it begins; or `reason` is 0 and `code`
                                  * PEREGRINE_NODE_RESET, with a position, a space and the topic's name, or
                                  * PEREGRINE_NODE_CUT */
-    PEREGRINE_ENDING = 14       /* after peregrine_join() only: the engine closes WebSockets, because its server
-                                 * stops or another one has taken its place, and waits for other responses:
-                                 * event streams are to be ended */
+    PEREGRINE_ENDING = 14       /* after peregrine_join() only: the engine closes WebSockets, because its
+                                 * server stops or another one has taken its place, and waits for other
+                                 * responses: event streams are to be ended */
 };
 
 /* PEREGRINE_HALF_CLOSED. A peer that has ended its sending side has mostly gone, and may as well wait for its

@@ -78,7 +78,7 @@ typedef struct px_await_ops {
     /* the async sub for which Future::AsyncAwait's `await` was called last; only the address is compared */
     const CV *called;
     SV *asked;         /* a reference to the Future that `called` has returned, or NULL */
-    const CV *resumed; /* the async sub that runs since it was resumed, or NULL; only the address is compared */
+    const CV *resumed; /* the async sub that runs since it was resumed, or NULL; only compared */
     SV *returned;      /* a reference to the Future that `resumed` has returned */
     UV at_once;     /* calls of the two functions that needed no method, counted for tests */
 } px_await_ops;

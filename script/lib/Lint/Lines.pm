@@ -30,8 +30,8 @@ sub findings ($source) {
             return if $columns <= $WIDTH || $tables && $line =~ /\A\|/;
             my ($indent) = $line =~ /\A(\s*)/;
             # less one column, for a comma or bracket behind the literal
-            my $room     = $WIDTH - length($indent) - 1;
-            my @pieces   = (split(' ', $line), $literal ? $line =~ /($literal)/g : ());
+            my $room   = $WIDTH - length($indent) - 1;
+            my @pieces = (split(' ', $line), $literal ? $line =~ /($literal)/g : ());
             return if grep { length > $room } @pieces;
             push @findings, $source->at($number, "$columns columns, the limit is $WIDTH");
         }
