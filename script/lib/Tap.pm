@@ -67,10 +67,10 @@ sub record ($took, $worked) {
     return;
 }
 
-# Runs tests; returns the numbers of passed, failed and skipped ones. Skipped tests, and those that are to fail, have not
-# passed.
-# Shows the standard error of each file when all have ended, and keeps failures. Options: `under` (a command
-# in front of perl), `before` (folders for @INC, before blib), `seconds` (for one file).
+# Runs tests; returns the numbers of passed, failed and skipped ones. Skipped tests, and tests that are
+# expected to fail, have not passed. Shows the standard error of each file when all have ended, and keeps
+# failures. Options: `under` (a command in front of perl), `before` (folders for @INC, before blib), `seconds`
+# (for one file).
 sub run ($options, @tests) {
     return () unless @tests;
     # Absolute paths, because servers may change their directory.
