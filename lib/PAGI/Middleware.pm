@@ -1,6 +1,6 @@
 package PAGI::Middleware;
 
-# A module of Peregrine. Makefile.PL does not replace one that another distribution has installed.
+# A module of Peregrine. Makefile.PL knows it by that sentence, and replaces no other distribution's module.
 use strict;
 use warnings;
 
