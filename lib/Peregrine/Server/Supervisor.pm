@@ -12,7 +12,6 @@ use PAGI::Server::TLS;
 use Peregrine::Deadline;
 use Peregrine::Master;
 use Peregrine::Process;
-use Peregrine::Server::Clones;
 use Peregrine::Server::Control;
 use Peregrine::Server::Instance;
 use Peregrine::Server::Monitor;
@@ -35,6 +34,7 @@ sub new {
     my ($class, %args) = @_;
     my $self = bless {%args}, $class;
     $self->{deadline} = Peregrine::Deadline->new;
+    require Peregrine::Server::Clones if $self->{placement}->has_clones;
     weaken($self->{server});
     $self->configure($args{configuration});
     return $self;
