@@ -132,7 +132,8 @@ sub _poll {
     return if $self->{is_over};
     if ($flags & CONNECTED) {
         $self->{again} = AGAIN_S;
-        # An application that was told may have published more meanwhile.
+        # Asked after `_tell_events`: its callbacks may have published messages, which wait until the socket
+        # has room.
         $self->_watch_writing($self->{socket}, $self->{handle}->is_behind);
     }
     elsif ($self->{socket}) {

@@ -169,7 +169,7 @@ sub _leave {
 
 sub _is_served {
     my ($self) = @_;
-    my $pid    = $self->_word($LAYOUT->{server}) || return 1;    # it starts
+    my $pid    = $self->_word($LAYOUT->{server}) || return 1;    # the server starts
     return kill(0, $pid) || $!{EPERM} ? !_is_zombie($pid) : 0;
 }
 

@@ -98,7 +98,8 @@ static SV *entry_of(pTHX_ AV *list, SSize_t i) {
     return sv_2mortal(*slot);
 }
 
-/* Copies a list; a value that is no list stays as it is. Its length is read each time, as it may change. */
+/* Copies a list; a value that is no list stays as it is. Code of tied lists and of overloaded entries runs
+ * meanwhile and may change the list, so the length is read before each entry. */
 static SV *copy_of_list(pTHX_ SV *value, SSize_t max, px_copy_function copy_of_entry) {
     SV *reference = sv_2mortal(newSVsv(value));
     AV *list = list_of(reference);

@@ -37,7 +37,7 @@ pub const Claim = union(enum) {
         assert(@alignOf(Offer) > tag_bits and @alignOf(Work) > tag_bits and @alignOf(Subscriber) > tag_bits);
     }
 
-    /// The claim of an exchange.
+    /// Reads an exchange's claim from its word.
     pub inline fn of(exchange: *const Exchange) Claim {
         const word = @backingInt(exchange.word);
         if (word == 0 or !exchange.isHeard()) return .answered_by_engine;

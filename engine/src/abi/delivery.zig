@@ -701,8 +701,9 @@ pub const Delivery = struct {
         _ = delivery.worker.end(exchange, &.{}) catch delivery.worker.abort(exchange);
     }
 
-    /// Ends event streams without interpreter when the server stops; the worker ends WebSockets. Where
-    /// another engine takes over, only held responses end, so that their clients come to that engine.
+    /// When the server stops: ends held responses, and event streams whose interpreter is gone and so cannot
+    /// end them. The worker ends WebSockets. If another engine takes over, only held responses end, so that
+    /// their clients come to that engine.
     fn endOrphans(delivery: *Delivery) void {
         const ends_all = delivery.worker.endsWebSockets();
         if (delivery.ended == .all or delivery.ended == .held and !ends_all) return;
@@ -1003,7 +1004,8 @@ pub const Delivery = struct {
             const due = delivery.awaiting.next(now) orelse return;
             if (now < due.at) continue;
             const response: *Response = @fieldParentPtr("due", due);
-            delivery.sendAsItIs(delivery.worker.exchanges.get(response.ticket).?); // it outlives the response
+            // The exchange exists, because its end removes the response from `awaiting`.
+            delivery.sendAsItIs(delivery.worker.exchanges.get(response.ticket).?);
         }
     }
 };

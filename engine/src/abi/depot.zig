@@ -23,7 +23,7 @@ comptime {
 
 /// Used by the engine's thread only. Never moves while it has given out an allocator.
 pub const Depot = struct {
-    /// The allocator of memory for which the depot has no room.
+    /// The allocator that `allocator` falls back to when the depot has no room for a body.
     heap: std.mem.Allocator,
     home: Home,
     units: Units = .{},

@@ -23,8 +23,9 @@ pub const Link = struct {
         isHeard: *const fn (link: *Link) bool,
     };
 
-    /// A request was given up for want of memory: the application can see that before it has read the events
-    /// ahead of the request's end.
+    /// Notes in memory that the application reads, too, that a request was given up for want of memory. The
+    /// application can free its own memory at once, while the event of the request's end is still behind
+    /// other events.
     pub fn noteShed(link: *Link, ticket: types.Ticket) void {
         link.slots.noteShed(ticket);
         _ = link.shed.fetchAdd(1, .release);

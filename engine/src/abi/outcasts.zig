@@ -58,7 +58,7 @@ pub const Outcasts = struct {
         outcasts.invariants();
     }
 
-    /// Asserts what always holds: the oldest process comes first.
+    /// Asserts that the list is in order: the process that is killed first comes first.
     fn invariants(outcasts: *const Outcasts) void {
         assert(outcasts.count <= outcasts_max);
         const list = outcasts.list[0..outcasts.count];

@@ -18,7 +18,7 @@ const Name = hub.redis.joined.Line;
 
 pub const Line = struct {
     name: Name,
-    /// Shared by both lines of the hub.
+    /// The TLS context for Redis, which the hub's connections for publishing and for hearing share.
     trust: *Trust,
     state: State = .closed,
     /// The number of attempts that have failed since the last success: it chooses the next address.

@@ -57,7 +57,8 @@ fn contextOf(files: Files, diagnostic: *tls.Diagnostic) Trust.Error!*tls.Context
     };
 }
 
-/// The fault of the files of an address, in words; null: there is none.
+/// Reads the certificates and the key that Redis's address names, and returns in words why they cannot be
+/// used; null: they can be, or the address names no files.
 pub fn problem(files: Files, diagnostic: *tls.Diagnostic) ?[]const u8 {
     if (!tls.enabled) return "this engine was built without OpenSSL";
     if (!files.areNamed()) return null;

@@ -82,7 +82,8 @@ pub const Frames = struct {
         gpa.destroy(frames);
     }
 
-    /// Gives the segment's reference back.
+    /// Releases the reference that the segment had to these frames. If connections still have references, the
+    /// frames linger.
     pub fn part(frames: *Frames) void {
         assert(!frames.lingers);
         if (frames.references > 1) if (frames.lingering) |lingering| lingering.add(frames);

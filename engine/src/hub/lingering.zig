@@ -15,7 +15,8 @@ pub const Lingering = struct {
     /// Bytes beyond the limit after the last cuts. Connections are cut again only when there are more.
     stuck_bytes: u64 = 0,
 
-    /// The part of the limit by which cuts go below it, and by which bytes must grow before further cuts.
+    /// An eighth of the limit. Connections are cut until the bytes are that far below the limit. If that was
+    /// impossible, no connection is cut again before the bytes have grown by as much.
     const part_of_room = 8;
 
     /// Ends the count of frames that connections still hold.

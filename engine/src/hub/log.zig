@@ -188,7 +188,7 @@ pub const Log = struct {
         return mark;
     }
 
-    /// The relation of an entry with a place to the log.
+    /// The result of `place`: the entry was appended, or why it was not.
     pub const Place = enum {
         appended,
         /// The log has the entry already.

@@ -23,7 +23,7 @@ const websocket = @import("server").WebSocket;
 
 /// The number of a WebSocket, for all threads. No descriptor, and never another WebSocket's.
 pub const Id = registry.Id;
-/// The number of a WebSocket that was accepted and never opened.
+/// Stands for a WebSocket's number if its handshake was accepted but failed, so that it never got a number.
 pub const no_id: Id = 0;
 /// The kind of a message: text or binary.
 pub const Kind = websocket.Kind;

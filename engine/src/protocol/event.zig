@@ -9,7 +9,7 @@ pub const Refusal = struct {
     /// end.
     detail: []const u8,
 
-    /// The maximum length of `detail`, in bytes.
+    /// The maximum length of `detail`, in bytes, so that a refusal fits into a buffer of fixed size.
     pub const detail_bytes_max = 120;
 };
 

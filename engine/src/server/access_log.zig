@@ -158,8 +158,8 @@ pub const AccessLog = struct {
         return text;
     }
 
-    /// Keeps the facts of a request that has begun; null: there is no memory. Only a format with times reads
-    /// `micros`.
+    /// Copies the facts that the log's line will need of a request, at its begin; null: there is no memory.
+    /// `micros`: the time of the begin, which matters only if the format has times.
     pub fn begin(
         log: *AccessLog,
         pool: *Pool,

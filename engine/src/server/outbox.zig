@@ -21,7 +21,8 @@ pub const FileRange = struct {
     reading: bool = false,
     /// The file's system does not tell whether bytes are in memory.
     is_dumb: bool = false,
-    /// The file's storage was slow, so a thread also closes the descriptor.
+    /// A thread has read the file, because bytes were not in memory, or the file's owner calls it slow.
+    /// Closing may block, too, so a thread also closes the descriptor.
     was_slow: bool = false,
     /// Bytes from `offset` on that are known to be in memory.
     ready: u32 = 0,

@@ -115,7 +115,7 @@ test "a name is compared without its port, its last dot and the case of its lett
     }) |case| try testing.expectEqualStrings(case[1], name(case[0]));
 }
 
-/// A head with this path and this authority.
+/// Makes the head of a request with this path and this authority, for tests.
 fn headOf(comptime path: []const u8, comptime authority: []const u8) Head {
     return .{
         .storage = &.{},

@@ -24,7 +24,8 @@ sub new {
 
 sub load {
     my ($self, $app) = @_;
-    # A marker of other code than PAGI::Sync is replaced, because the server does not find it.
+    # Wraps an object that other code has blessed into PAGI::Sync: such an object does not hand requests over
+    # by itself, as the handlers that `sync` makes do.
     $self->{app} = PAGI::Sync::is_sync($app) ? PAGI::Sync::sync($app) : $app;
     return $self;
 }

@@ -24,7 +24,7 @@ sub problem {
     return _problem_with($value, sort keys %NUMBERS);
 }
 
-# The mistake in the hash, or nothing. `more`: keys that are allowed beside the code.
+# The mistake in the hash, or nothing. `more`: keys that are allowed beside `cleanup`, `handlers` and `init`.
 sub _problem_with {
     my ($pool, @more) = @_;
     return "must be a hash reference, or the path of a file that returns one" if !_is($pool, 'HASH');

@@ -89,8 +89,8 @@ sub _waiting {
     return max(0, $self->untaken - $idle);
 }
 
-# The number of calls that no process has taken. The kernel tells bytes of memory; a message may take more
-# than the one that was measured.
+# An estimate of the calls that no process has taken: the kernel tells only the memory of all calls in the
+# socket, which is divided by the memory of the one call that was measured at the start.
 sub untaken {
     my ($self) = @_;
     return int(Peregrine::unreceived_bytes($self->{number}) / $self->{message_size});
@@ -136,7 +136,7 @@ sub _submit {
 sub _is_full {
     my ($self) = @_;
     my ($own, $queue) = (scalar keys %{ $self->{lines} }, $self->{queue});
-    return 0 if $own < $queue && $self->untaken < $queue;    # whatever the processes do
+    return 0 if $own < $queue && $self->untaken < $queue;    # the queue has room, even if no process is idle
     my ($count, $idle) = $self->_processes;
     my $coming = max(0, $self->{at_most} - $count);    # processes that start, or will start for waiting calls
     return 1 if $own >= $count + $coming + $queue;

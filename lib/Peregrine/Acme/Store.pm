@@ -51,7 +51,7 @@ sub _as_user {
     my $done  = eval { $code->(); 1 };
     my $error = $@;
     $> = $<;
-    $) = $groups =~ / / ? $groups : "$groups $groups";    # one group alone would leave the others
+    $) = $groups =~ / / ? $groups : "$groups $groups";    # a list of one group would keep the others
     return $done || die $error;
 }
 

@@ -30,7 +30,7 @@ use constant MEMORY_LEAST => PAGI::Server::Options::find('memory_max')->{least};
 sub new {
     my ($class, $options, $application) = @_;
     my ($engine, $workers) = @{$options}{qw(engine workers)};
-    # Threads are loaded where they are asked for: they bring the master with them.
+    # Loaded only where threads are wanted, because the class loads Peregrine::Master, too.
     require Peregrine::Threads if $engine eq 'thread';
     my $clones = $engine eq 'thread' && Peregrine::Threads::are_possible() && $application->can_be_cloned;
     my $kind =

@@ -600,7 +600,8 @@ sub hurry {
     return;
 }
 
-# Does nothing: children have deadlines of their own.
+# Peregrine::Process calls these when exceptions come out of the loop. The supervisor has no requests that
+# could fail, and need not give up a stop, because its children have deadlines of their own.
 sub give_up_stop { return }
 sub fail_stalled { return 0 }
 

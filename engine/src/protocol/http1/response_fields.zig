@@ -21,7 +21,7 @@ pub fn fieldsSize(fields: []const Field) usize {
     return size;
 }
 
-/// The fields of an application that are sent.
+/// A choice of the application's fields: those that a response of one kind sends. The others are left out.
 pub const Policy = enum {
     /// All except hop-by-hop fields.
     head,

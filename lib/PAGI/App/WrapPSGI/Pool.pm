@@ -48,8 +48,8 @@ sub stop {
     return;
 }
 
-# Replaces processes, for they have the standard error of their start: those that wait at once, others after
-# their request.
+# Replaces processes after logs were reopened, because a process keeps the standard error that it had at its
+# start: idle processes at once, others after their request.
 sub renew {
     my ($self) = @_;
     return if !$self->is_ours;
