@@ -1004,7 +1004,7 @@ test "requests wait for an interpreter in order, and are refused when they are t
     var gone = try engine.connect();
     try gone.get("/");
     try engine.expectWaiting(1);
-    gone.close();
+    gone.reset();
     try engine.expectWaiting(0);
     try clients[0].get("/");
     const process: Process = try .start(&engine, -1);
@@ -1770,7 +1770,7 @@ test "the loop of an interpreter waits on when the engine has gone" {
     engine.stop();
     var events: [*]const Event = undefined;
     while (true) {
-        const count = abi.peregrine_poll(handle, for_ever_ms, &events);
+        const count = abi.peregrine_poll(handle, -1, &events);
         if (count > 0 and events[@intCast(count - 1)].kind == .stopped) break;
     }
     const begun = std.Io.Clock.awake.now(testing.io);
@@ -1828,7 +1828,7 @@ test "a request that is handed over is another's, whatever is said and whoever d
     try client.get("/");
     try client.expect("200", from_first);
     // A client that leaves while its request waits makes room.
-    late.close();
+    late.reset();
     late = try engine.connect();
     try engine.expectWaiting(0);
     try late.get("/hand/");
@@ -2116,7 +2116,7 @@ const History = struct {
     fn leave(history: *History, visitor: *Visitor) void {
         const number = visitor.asks orelse return;
         history.fates[number] = .left;
-        visitor.client.?.close();
+        visitor.client.?.reset();
         visitor.* = .{};
     }
 
