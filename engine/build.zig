@@ -139,6 +139,7 @@ fn addEngineTests(
         .root_source_file = b.path("test/package.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = layers.peregrine.strip,
     });
     package.addImport("peregrine", layers.peregrine);
     package.addImport("peregrine.web", layers.web);
@@ -158,6 +159,7 @@ fn addEngineTests(
         .root_source_file = b.path("test/wire/wire.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = layers.peregrine.strip,
     });
     wire.addImport("protocol", layers.protocol);
     const wire_tests = addTest(b, "wire", wire, filters);
@@ -501,6 +503,7 @@ fn addTlsTests(
         .root_source_file = b.path("test/tls/tls.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = layers.peregrine.strip,
     });
     module.addImport("peregrine", layers.peregrine);
     module.addImport("tls", layers.tls);
@@ -517,6 +520,7 @@ fn abiModule(
         .root_source_file = b.path("src/abi/abi.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = layers.peregrine.strip,
         .link_libc = true,
         .pic = true,
     });
@@ -569,6 +573,7 @@ fn addAbiTests(
         .root_source_file = b.path("test/abi.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = layers.peregrine.strip,
     });
     module.addImport("abi", abi);
     module.addImport("c", header.createModule());
@@ -591,6 +596,7 @@ fn addHubTests(
         .root_source_file = b.path("test/hub/redis_test.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = layers.peregrine.strip,
     });
     module.addImport("hub", layers.hub);
     step.dependOn(&runOf(b, addTest(b, "hub-redis", module, filters)).step);
@@ -617,6 +623,7 @@ fn addHiredis(
         .root_source_file = b.path("test/hub/hiredis_test.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = layers.peregrine.strip,
         .link_libc = true,
     });
     module.linkSystemLibrary("hiredis", .{});
@@ -633,7 +640,6 @@ fn addAbi(
     with_tls: bool,
 ) void {
     const module = abiModule(b, target, optimize, layers);
-    module.strip = layers.peregrine.strip;
     const library = b.addLibrary(.{ .name = "peregrine", .linkage = .static, .root_module = module });
     library.bundle_compiler_rt = false; // see src/abi/stack_probe.zig
     const step = b.step("abi", "Build the static library and install peregrine.h");

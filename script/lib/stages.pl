@@ -19,6 +19,7 @@ use Time::HiRes qw(time);
 my $ROOT     = realpath(dirname(__FILE__) . '/../..');
 my $ZIG_MAX  = 900;                                     # seconds for the engine's tests, compilation included
 my $ZIG_TEST = '600s';                                  # for one of the engine's tests
+my $STRIPPED = '-Dstrip';                               # test programs compile and run faster without symbols
 my $SEEDS_A_DAY = 1_000;                                # of each simulation, at most
 my $SEEDS_BRIEF = 60;                                   # of each simulation, without --all
 
@@ -191,10 +192,8 @@ sub lint (@) {
 
 # Zig's summary reads "Build Summary: 2/5 steps succeeded (2 failed); 9/12 tests passed (2
 # skipped, 1 failed)".
-sub zig_tests ($folder, @steps) {
-    my ($status, $output) = capture('timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
-              "cd $folder && exec \"\$PEREGRINE_ZIG\" build @steps --test-timeout $ZIG_TEST --summary all"
-            . ' --color off 2>&1');
+sub zig_tests ($folder, @arguments) {
+    my ($status, $output) = zig_build($folder, @arguments);
     my ($summary) = $output =~ /^(Build Summary: .*)/m;
     my ($passed, $total) = ($summary // '') =~ m{(\d+)/(\d+) tests passed};
     my ($skipped) = ($summary // '') =~ /tests passed.*?(\d+) skipped/;
@@ -204,7 +203,9 @@ sub zig_tests ($folder, @steps) {
     }
     if ($failed) {
         print $output;
-        Failures::add("$stage (zig build @steps)", join "\n", grep { /error:|fail/i } split /\n/, $output);
+        $output .= failed_again($folder, $output, @arguments) if grep { $_ eq $STRIPPED } @arguments;
+        Failures::add("$stage (zig build @arguments)",
+            join "\n", grep { /error:|fail|:\d+:\d+:/i } split /\n/, $output);
     }
     say $summary if defined $summary;
     say 'not counted, as Zig answered from its cache (set has_side_effects on the test runs in build.zig)'
@@ -212,11 +213,31 @@ sub zig_tests ($folder, @steps) {
     return (passed => $passed // 0, failed => $failed, skipped => $skipped // 0);
 }
 
+# Status and output of a build.
+sub zig_build ($folder, @arguments) {
+    return capture('timeout', '-k', 5, $ZIG_MAX, 'sh', '-c',
+        'cd "$0" && exec "$PEREGRINE_ZIG" build "$@" 2>&1',
+        $folder, @arguments, '--test-timeout', $ZIG_TEST, qw(--summary all --color off));
+}
+
+# Runs tests that have failed without debug information once more with it, for the lines of their failures.
+sub failed_again ($folder, $output, @arguments) {
+    my %failed = map { $_ => 1 } $output =~ /^error: '(.+)' \w/mg or return '';
+    say 'the tests that failed run once more, with debug information';
+    my (undef, $again) = zig_build(
+        $folder,
+        (grep { $_ ne $STRIPPED } @arguments),
+        map { "-Dtest-filter=$_" } sort keys %failed
+    );
+    print $again;
+    return $again;
+}
+
 # Simulations take other seeds each day, so that a run need not take all of them; with --all a run takes more.
 sub engine (@) {
     local $ENV{PEREGRINE_SEEDS}      = $ENV{PEREGRINE_SEEDS}      // $SEEDS_BRIEF if $brief;
     local $ENV{PEREGRINE_SEED_FIRST} = $ENV{PEREGRINE_SEED_FIRST} // int(time / 86_400) * $SEEDS_A_DAY;
-    return counted(zig_tests('engine', 'test', 'test-tls'));
+    return counted(zig_tests('engine', 'test', 'test-tls', $brief ? $STRIPPED : ()));
 }
 
 # Compiles the package and the C API for macOS and FreeBSD, and runs nothing.
