@@ -109,6 +109,17 @@ subtest 'cancellation' => sub {
     );
 };
 
+subtest 'a reference that other code has' => sub {
+    my ($first, $second) = (pending(), pending());
+    my $outer = awaits($first, $second, pending());
+    my $entry = \$outer->{on_cancel}[-1];
+    $first->done;
+    is(${$entry}, $first, 'an entry for cancellation is not changed while other code refers to it');
+    $entry = $outer->{on_cancel}[-1];
+    $second->done;
+    is($entry, $second, '... nor is a copy of the next one');
+};
+
 subtest 'many' => sub {
     my @futures = map { pending() } 1 .. 1000;
     my $outer   = awaits(@futures);

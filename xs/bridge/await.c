@@ -23,14 +23,31 @@ static AV *list_under(pTHX_ HV *hash, SV *key, bool make) {
     return made;
 }
 
+/* Whether a value is a strong reference that no code but its holder can change. */
+static bool is_own_reference(const SV *value) {
+    return SvROK(value) && SvREFCNT(value) == 1 && !SvMAGICAL(value) && !SvWEAKREF(value) &&
+           !SvREADONLY(value);
+}
+
+/* The first value of a callback, which all callbacks share because no code can change it. */
+static SV *on_ready_flags(pTHX_ px_context *cx) {
+    if (!cx->on_ready_flags) {
+        cx->on_ready_flags = newSViv(PX_CALLBACK_ON_READY);
+        SvREADONLY_on(cx->on_ready_flags);
+    }
+    return SvREFCNT_inc_simple_NN(cx->on_ready_flags);
+}
+
 /* Registers `code`, which continues the async sub, as a callback of the Future. False: the Future is not
  * plain, so its own method has to do it. */
 bool px_await_on_ready(pTHX_ SV *future, SV *code) {
-    const px_context *cx = px_context_get(aTHX);
+    px_context *cx = px_context_get(aTHX);
     HV *hash = plain_hash(aTHX_ cx, future);
     AV *callbacks = hash ? list_under(aTHX_ hash, PX_KEY(cx, CALLBACKS), true) : NULL;
     if (!callbacks) return false;
-    av_push(callbacks, newRV_noinc((SV *)px_pair(aTHX_ newSViv(PX_CALLBACK_ON_READY), newSVsv(code))));
+    /* Future::AsyncAwait passes a mortal reference that it forgets. */
+    SV *kept = SvTEMP(code) && is_own_reference(code) ? SvREFCNT_inc_simple_NN(code) : newSVsv(code);
+    av_push(callbacks, newRV_noinc((SV *)px_pair(aTHX_ on_ready_flags(aTHX_ cx), kept)));
     return true;
 }
 
@@ -50,8 +67,15 @@ bool px_await_chain_cancel(pTHX_ SV *future, SV *awaited) {
     if (!list) return false;
     const SSize_t last = AvFILLp(list);
     SV *entry = last >= 0 ? AvARRAY(list)[last] : NULL;
-    if (entry && obsolete(aTHX_ entry)) av_store(list, last, newSVsv(awaited));
-    else av_push(list, newSVsv(awaited));
+    if (!entry || !obsolete(aTHX_ entry)) {
+        av_push(list, newSVsv(awaited));
+    } else if (is_own_reference(entry)) {
+        SV *before = SvRV(entry);
+        SvRV_set(entry, SvREFCNT_inc_simple_NN(SvRV(awaited)));
+        SvREFCNT_dec_NN(before);
+    } else {
+        av_store(list, last, newSVsv(awaited));
+    }
     return true;
 }
 
@@ -138,8 +162,12 @@ static bool hangs_simply(pTHX_ const px_context *cx, HV *hash, AV **callbacks) {
 /* Makes a Future done as Future.pm does: takes over its result. Its callbacks are left for the caller. */
 static void settle(pTHX_ const px_context *cx, HV *hash, AV *callbacks, AV *result) {
     const STRLEN keys = HvTOTALKEYS(hash);
+    SV *ready = px_fetch(aTHX_ hash, PX_KEY(cx, READY));
     px_store(aTHX_ hash, PX_KEY(cx, RESULT), newRV_noinc((SV *)result));
-    px_store(aTHX_ hash, PX_KEY(cx, READY), newSViv(1));
+    /* The number is set where it is, unless other code refers to it. */
+    if (ready && SvREFCNT(ready) == 1 && SvTYPE(ready) == SVt_IV && SvIOK(ready) && !SvREADONLY(ready))
+        SvIV_set(ready, 1);
+    else px_store(aTHX_ hash, PX_KEY(cx, READY), newSViv(1));
     if (callbacks) (void)hv_delete_ent(hash, PX_KEY(cx, CALLBACKS), G_DISCARD, 0);
     if (keys > 2) (void)hv_delete_ent(hash, PX_KEY(cx, ON_CANCEL), G_DISCARD, 0);
 }

@@ -94,6 +94,7 @@ typedef struct px_context {
     px_done own_done;
     SV *own_done_loop;     /* the loop of own_done; only the address is compared */
     SV *loop_key;          /* the key of the loop in an IO::Async::Future; NULL: no Future is a plain hash */
+    SV *on_ready_flags; /* see px_await_on_ready; NULL: no callback was registered yet */
     px_await_ops await;
 } px_context;
 

@@ -480,7 +480,8 @@ SV *pagi_event_field_outcome(pTHX_ pagi_exchange *exchange, const char *type, in
 XS_EXTERNAL(pagi_xs_receive);
 XS_EXTERNAL(pagi_xs_receive_sync);
 bool pagi_receive_waits(pTHX_ pagi_exchange *exchange);
-bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event);
+SV *pagi_receive_take(pTHX_ pagi_exchange *exchange);
+void pagi_receive_resolve(pTHX_ pagi_exchange *exchange, SV *future, SV *event);
 void pagi_receive_serve(pTHX_ pagi_exchange *exchange);
 void pagi_receive_cancel(pTHX_ pagi_exchange *exchange);
 

@@ -40,15 +40,17 @@ bool pagi_receive_waits(pTHX_ pagi_exchange *exchange) {
     return first_waiting(aTHX_ exchange) != NULL;
 }
 
-/* Gives an event (taken over) to the Future that has waited longest. False: none waits, and the event stays
- * the caller's. */
-bool pagi_receive_give(pTHX_ pagi_exchange *exchange, SV *event) {
+/* Takes the Future that has waited longest out of the list, as a mortal reference; NULL: none waits. */
+SV *pagi_receive_take(pTHX_ pagi_exchange *exchange) {
     SV *future = first_waiting(aTHX_ exchange);
-    if (!future) return false;
-    forget_first(aTHX_ exchange);
+    if (future) forget_first(aTHX_ exchange);
+    return future;
+}
+
+/* Gives an event, which is taken over, to a Future from pagi_receive_take(). */
+void pagi_receive_resolve(pTHX_ pagi_exchange *exchange, SV *future, SV *event) {
     pagi_trace(aTHX_ exchange, PEREGRINE_TRACE_RECEIVE, (HV *)SvRV(event));
     px_future_resolve(aTHX_ &exchange->base, future, event);
-    return true;
 }
 
 /* The next event of the scope, or message of the request's channel: by turns where both have one, so that
@@ -84,7 +86,9 @@ void pagi_receive_serve(pTHX_ pagi_exchange *exchange) {
         }
         /* The last event closes the channel, and a callback about that may cancel the Future that has waited.
          * The event is not lost: it is made again. */
-        if (!pagi_receive_give(aTHX_ exchange, event)) SvREFCNT_dec_NN(event);
+        SV *future = pagi_receive_take(aTHX_ exchange);
+        if (future) pagi_receive_resolve(aTHX_ exchange, future, event);
+        else SvREFCNT_dec_NN(event);
     }
 }
 

@@ -155,12 +155,15 @@ static void websocket_message(pTHX_ pagi_exchange *exchange, const peregrine_eve
     const bool text = (event->flags & PEREGRINE_TEXT) != 0;
     SV *message = px_bytes(aTHX_ exchange->base.worker, event);
     if (text) SvUTF8_on(message);
-    if (exchange->socket.queue || !pagi_receive_waits(aTHX_ exchange)) {
+    SV *future = exchange->socket.queue ? NULL : pagi_receive_take(aTHX_ exchange);
+    if (!future) {
         queue_message(aTHX_ exchange, message);
         return;
     }
-    pagi_receive_give(aTHX_ exchange, receive_event(aTHX_ exchange->app->cx, message, text));
-    if (pagi_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange); /* several at once */
+    /* A $receive that is called meanwhile asks the engine itself. */
+    const bool others_wait = exchange->receiver != NULL;
+    pagi_receive_resolve(aTHX_ exchange, future, receive_event(aTHX_ exchange->app->cx, message, text));
+    if (others_wait && pagi_receive_waits(aTHX_ exchange)) websocket_want(aTHX_ exchange);
 }
 
 static void websocket_closed(pTHX_ pagi_exchange *exchange, const peregrine_event *event) {
