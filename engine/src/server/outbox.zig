@@ -292,6 +292,8 @@ pub const Outbox = struct {
             }
             left -= part.len;
         }
+        // An empty block that `cancel` has left behind other output would make `from` look full.
+        from.consume(pool, 0);
     }
 
     /// Moves a block whose parts are in `other` there, because its rest will not be sent.
@@ -768,6 +770,23 @@ test "large blocks and lent bytes are moved without a copy" {
     outbox.consume(&pool, 3_001);
     try testing.expect(outbox.isEmpty());
     try testing.expectEqual(0, pool.taken_bytes);
+}
+
+test "an empty block behind content that was moved does not stay" {
+    var pool: Pool = .init(testing.allocator);
+    defer pool.deinit();
+    const large: [20_000]u8 = @splat('x');
+    var from: Outbox = .{};
+    try from.append(&pool, &large);
+    _ = try from.reserve(&pool, from.tailRoom() + 1);
+    from.cancel(&pool);
+    var outbox: Outbox = .{};
+    defer outbox.deinit(&pool);
+    try outbox.move(&pool, "1", &from, 15_000);
+    try testing.expect(!from.isEmpty());
+    try outbox.move(&pool, "2", &from, 5_000);
+    try testing.expect(from.isEmpty());
+    outbox.invariants();
 }
 
 test "lent bytes go out in their place, and come back when they are gone" {
