@@ -13,15 +13,18 @@ use TestTools qw(free_port);
 
 my $directory = File::Temp->newdir;
 
-# The application answers with the modules of its interpreter.
+# The application answers with the modules of its interpreter: at /at-start with those of its lifespan.
 sub app {
     my ($name, $first) = @_;
     open my $out, '>', "$directory/$name" or die $!;
     print {$out} $first, <<'APP' or die $!;
+my $at_start = '';
 sub {
     my ($scope, $receive, $send) = @_;
-    die "no lifespan\n" if $scope->{type} ne 'http';
     my $modules = join ' ', map { s{/}{::}gr =~ s/\.pm\z//r } sort keys %INC;
+    $at_start = $modules if $scope->{type} eq 'lifespan';
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    $modules = $at_start if $scope->{path} eq '/at-start';
     $send->({ type => 'http.response.start', status => 200, headers => [] });
     return $send->({ type => 'http.response.body', body => $modules });
 }
@@ -31,8 +34,8 @@ APP
 }
 
 sub modules {
-    my ($server) = @_;
-    return map { $_ => 1 } split ' ', TestClient::get($server->port, '/')->{body};
+    my ($server, $path) = @_;
+    return map { $_ => 1 } split ' ', TestClient::get($server->port, $path // '/')->{body};
 }
 
 my $app        = app('app.pl', '');
@@ -45,8 +48,8 @@ subtest 'a server without workers' => sub {
     my $server = TestServer->command('-E', 'production', $app);
     my %loaded = modules($server);
     ok(!$loaded{$_}, "$_ is not loaded") for @of_workers, @of_others, sort values %of;
-    my %later = modules($server);
-    is_deeply([ sort keys %later ], [ sort keys %loaded ], 'a request loads no module');
+    my %at_start = modules($server, '/at-start');
+    is_deeply([ sort keys %loaded ], [ sort keys %at_start ], 'a request loads no module');
     is($server->stop, 0, 'the server ends well');
 };
 
@@ -58,6 +61,14 @@ subtest 'a server with workers' => sub {
     is($server->stop, 0, 'the server ends well');
 };
 
+sub starts {
+    my ($name, @command) = @_;
+    my $server = TestServer->spawn(@command);
+    ok($server->wait_for_log(qr/listening on/), "$name: the server starts");
+    is($server->stop, 0, '... and ends well');
+    return;
+}
+
 # Relative folders of @INC lead to the modules as long as the directory stays.
 subtest 'a directory that changes' => sub {
     my $here   = Cwd::getcwd();
@@ -66,19 +77,30 @@ subtest 'a directory that changes' => sub {
     my @base = (
         $^X,
         (map { index($_, "$here/") ? "-I$_" : '-I' . File::Spec->abs2rel($_) } grep { !ref } @INC),
-        qw(bin/pagi-server -E production --host 127.0.0.1)
+        qw(bin/pagi-server --host 127.0.0.1)
     );
+    my @chdir = (qw(-E production --chdir /), $app);
     for my $case (
-        [ '--chdir with workers'  => '--chdir', '/', '--workers', 1, $app ],
-        [ '--chdir and --reload'  => '--chdir', '/', '--reload',  '--reload-dir', "$directory", $app ],
-        [ 'the application moves' => '--pid',   "$directory/pid", $moving ],
+        [ '--chdir'                => @chdir ],
+        [ '--chdir with workers'   => @chdir, qw(--workers 1 --status), '127.0.0.1:' . free_port() ],
+        [ '--chdir and --compress' => @chdir, qw(--compress --channels) ],
+        [ '--chdir and --reload'   => @chdir, '--reload', '--reload-dir', "$directory" ],
+        [ '--chdir without a name' => qw(-E production --chdir),         "$directory" ],
+        [ 'the application moves'  => qw(-E production --pid),           "$directory/pid", $moving ],
+        [ '... in development'     => qw(-E development),                $moving ],
+        [ '... beside a thread'    => qw(-E production --engine thread), $moving ],
         )
     {
         my ($name, @words) = @$case;
-        my $server = TestServer->spawn(@base, '--port', free_port(), @words);
-        ok($server->wait_for_log(qr/listening on/), "$name: the server starts");
-        is($server->stop, 0, '... and ends well');
+        starts($name, @base, '--port', free_port(), @words);
     }
+    my @in_program = ($^X, (grep { /\A-I/ } @base), '-e', <<'PROGRAM', free_port());
+use PAGI::Server;
+my $server = PAGI::Server->new(app => sub { die "no lifespan\n" }, port => shift, workers => 1);
+chdir '/' or die;
+$server->run;
+PROGRAM
+    starts('a program moves', @in_program);
 };
 
 done_testing;

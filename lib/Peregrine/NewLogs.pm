@@ -45,13 +45,14 @@ Peregrine::NewLogs - tells parts of a process that it has opened its logs anew
 =head1 DESCRIPTION
 
 A process opens its logs anew after USR1. Processes that it has forked go on with the standard error of their
-start, so the part that has forked them has to replace them. Knows no logs.
+start, so the part that has forked them has to replace them. This class has nothing to do with the logs
+themselves.
 
 =head1 METHODS
 
 =head2 tell
 
-Calls this method of the object each time, as long as the object is there. The method must not die.
+The method of the object is called each time, as long as the object is there. It must not die.
 
 =head2 came
 

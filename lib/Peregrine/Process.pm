@@ -267,7 +267,8 @@ sub take_logs {
     my ($class, $reopens, @descriptor) = @_;
     $_->(@descriptor) for @$reopens;
     Peregrine::Link::close_received(@descriptor);
-    return Peregrine::NewLogs->came;
+    Peregrine::NewLogs->came if @$reopens;
+    return;
 }
 
 # Ends a child that has returned by mistake to the code in which its parent runs the server. END blocks and

@@ -57,9 +57,6 @@ my @SUBCOMMANDS = qw(
     PAGI::Server::PublishCommand
 );
 
-# Modules that a server loads when it begins to serve: with workers, and with --reload.
-my @LATER = qw(Peregrine::Server::Supervisor Peregrine::Server::Clones Peregrine::Server::Reload);
-
 sub program { return 'pagi-server' }
 
 sub new {
@@ -205,9 +202,10 @@ sub _enter_directory {
     my ($self) = @_;
     my $directory = $self->{options}{chdir} // return;
     return if ($self->{entered} // '') eq $directory;
-    # Modules are loaded before that, while relative folders of @INC, such as -Iblib/lib, lead to them.
-    require PAGI::App::Directory if !$self->_names_app;
-    _load_modules(@LATER);
+    # Relative folders of @INC, such as -Iblib/lib, have to lead to modules of the server, too, which it loads
+    # when it needs them.
+    push @INC, map { File::Spec->rel2abs($_) }
+        grep { !ref && !File::Spec->file_name_is_absolute($_) } @INC;
     my $path = File::Spec->rel2abs($directory);
     chdir $directory or die \"option --chdir: cannot go to '$directory': $!";
     @{$self}{qw(entered directory)} = ($directory, $path);

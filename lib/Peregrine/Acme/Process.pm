@@ -33,7 +33,7 @@ sub main {
     $SIG{PIPE} = 'IGNORE';
     # Signals for the whole process group are meant for the server, and this process ends with the server.
     $SIG{$_} = sub { }
-        for qw(HUP INT QUIT TERM USR1 USR2);
+        for qw(HUP INT QUIT TERM USR1 USR2 TTIN TTOU);
     $0 = 'peregrine (certificates)';
     my $link = Peregrine::Link->from_descriptor(POSIX::dup(0) // die "standard input: $!\n");
     open STDIN, '<', '/dev/null' or die "/dev/null: $!\n";
@@ -94,7 +94,7 @@ sub _hear {
         if ($word eq 'join') {
             $self->_join(Peregrine::Link->from_descriptor($_)) for @descriptors;
         }
-        elsif ($word eq 'logs') { $self->_take_log(@descriptors) }
+        elsif ($word eq 'logs') { $self->_take_log($_) for @descriptors }
         elsif ($word eq 'part') { $server->{text} .= $text }
         elsif ($word eq 'orders') {
             my $orders = eval { $JSON->decode($server->{text}) };    # Expected: a part that did not come
@@ -194,7 +194,7 @@ sub _make_child {
     my ($orders, $facts) = @pipes;
     my $child = Peregrine::Fork::child() // die "fork: $!\n";
     if (!$child) {
-        $SIG{$_} = 'IGNORE' for qw(HUP INT QUIT USR1 USR2);
+        $SIG{$_} = 'IGNORE' for qw(HUP INT QUIT USR1 USR2 TTIN TTOU);
         my @descriptors = (fileno $orders->[0], fileno $facts->[1]);
         Peregrine::Fork::become('certificates, orders', 'Peregrine::Acme::Keeper', \@descriptors);
     }

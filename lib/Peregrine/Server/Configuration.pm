@@ -156,6 +156,11 @@ sub _with_variable {
 sub load {
     my ($self, $is_running) = @_;
     my ($given, $options, $tls) = @{$self}{qw(given options tls)};
+   # Modules that only some servers need. The application, which is loaded later, may go to another directory,
+   # where relative folders of @INC lead to none of them.
+    require Peregrine::Threads            if ($options->{engine} // '') eq 'thread';
+    require Peregrine::Server::Supervisor if $options->{workers};
+    require PAGI::Server::ErrorPage       if ($ENV{PAGI_ENV} // '') eq 'development';
     my $ssl = $options->{disable_tls} ? undef : $options->{ssl};
     if (exists $given->{ssl} || exists $given->{disable_tls}) {
         if ($is_running && $tls && $ssl) { $tls->reload($ssl); delete $given->{ssl} }

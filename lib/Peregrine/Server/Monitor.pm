@@ -144,7 +144,6 @@ sub _instance {
     require PAGI::Server::Application;
     require PAGI::Server::Status;
     require Peregrine::Server::Instance;
-    require Peregrine::Publisher if $self->{options}{channels};
     my $channels = $self->{options}{channels} && Peregrine::Publisher->of_server(patience => CHANNELS_S);
     my $status   = PAGI::Server::Status->new(
         %{$self}{qw(certificates counters is_ready joins pool mounts)},

@@ -58,10 +58,11 @@ sub renew {
     return;
 }
 
-# A process with the present logs in place of one with old ones.
+# A process with the present logs in place of one with old ones. One that was dismissed has no successor.
 sub _renewed {
     my ($self, $interpreter) = @_;
-    return $interpreter if $interpreter->{logs} == $self->{logs};
+    return $interpreter
+        if $interpreter->{logs} == $self->{logs} || !$self->{all}{ $interpreter->{routine} };
     # Expected: no room for a process or its pipes. Requests are worth more than the log.
     my $another = eval { $self->_new_interpreter } // return $interpreter;
     $self->_dismiss($interpreter);
@@ -305,7 +306,7 @@ Forks them; lets them end when they have done what they are at.
 
 =head2 renew
 
-Replaces them, when the server has opened its logs anew.
+Replaces the processes, when the server has opened its logs anew.
 
 =head2 is_ours
 
