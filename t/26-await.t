@@ -12,7 +12,7 @@ use Future::AsyncAwait;
 use IO::Async::Loop;
 use Peregrine;
 use PAGI::Server::Future;
-use Scalar::Util qw(weaken);
+use Scalar::Util qw(refaddr weaken);
 use Test::More;
 use TestTools;
 
@@ -115,9 +115,15 @@ subtest 'a reference that other code has' => sub {
     my $entry = \$outer->{on_cancel}[-1];
     $first->done;
     is(${$entry}, $first, 'an entry for cancellation is not changed while other code refers to it');
-    $entry = $outer->{on_cancel}[-1];
+    undef $entry;
+    my $at = refaddr(\$outer->{on_cancel}[-1]);    # refaddr holds no reference
     $second->done;
-    is($entry, $second, '... nor is a copy of the next one');
+    is(refaddr(\$outer->{on_cancel}[-1]), $at, '... and is used again where no code does');
+    my $pending = pending();
+    my $waiter  = awaits($pending);
+    my $ready   = \$waiter->{ready};
+    $pending->done;
+    is(${$ready}, 0, 'the number that says whether a Future is ready is not changed either');
 };
 
 subtest 'many' => sub {

@@ -11,6 +11,8 @@ use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestStream;
+use TestTools   qw(wait_for);
+use TestWorkers qw(directory pid_in stop_master write_file);
 
 sub start    { return $_[0]->({ type => 'sse.start' }) }
 sub message  { return $_[0]->({ type => 'sse.send', data => $_[1] }) }
@@ -240,6 +242,38 @@ for my $placed ([], [ workers => 2 ], map { [ engine => $_, workers => 2 ] } qw(
         unlike($server->log, qr/Shutdown timeout/, 'and has not waited until the time was up');
     };
 }
+
+subtest 'another program takes over' => sub {
+    my $file = write_file('quiet.pl', <<'PERL');
+use Future::AsyncAwait;
+async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no\n" if $scope->{type} ne 'sse';
+    await $send->({ type => 'sse.start' });
+    await $send->({ type => 'sse.send', data => 'hello' });
+    my $event;
+    do { $event = await $receive->() } while $event->{type} eq 'sse.request';
+    print STDERR "$scope->{query_string}: $event->{type} $event->{reason}\n";
+}
+PERL
+    for my $placed ('process', 'thread') {
+        my $name = "$placed.pid";
+        $server =
+            TestServer->command('--engine', $placed, qw(--workers 2 --pid), directory() . "/$name", $file);
+        my @streams = map { TestStream->open($server->port, "/?over$_") } 1 .. 3;
+        is($_->message->{data}, 'hello', "$placed: a stream is on") for @streams;
+        my $old = $server->pid;
+        $server->signal('USR2');
+        ok(wait_for(sub { pid_in($name) && pid_in($name) != $old }), 'USR2 is obeyed');
+        is($_->ending,    'terminated', 'it ends in order') for @streams;
+        is($server->wait, 0,            'the old program ends well');
+        ok($server->wait_for_log(qr/^over$_: sse\.disconnect server_shutdown$/m),
+            'its application learns why')
+            for 1 .. 3;
+        unlike($server->log, qr/Shutdown timeout/, 'and the time was not up');
+        ok(stop_master($name), 'the new program stops');
+    }
+};
 
 subtest 'a quiet stream' => sub {
     $server = TestServer->start(app => $app, sse_idle_timeout => 0.3);

@@ -1409,6 +1409,14 @@ const Shortfall = struct {
     fn failBehind(failing: *testing.FailingAllocator, count: usize) void {
         failing.fail_index = failing.alloc_index +| count;
     }
+
+    /// The events for an interpreter get their memory from `gpa` from now on.
+    fn use(batches: *@FieldType(abi.Host, "batches"), gpa: std.mem.Allocator) void {
+        for (batches) |*batch| {
+            batch.events.clearAndFree(batch.gpa);
+            batch.gpa = gpa;
+        }
+    }
 };
 
 test "a request that cannot be given to an interpreter for want of memory is offered again" {
@@ -1421,15 +1429,7 @@ test "a request that cannot be given to an interpreter for want of memory is off
     defer client.close();
     const host = &engine.handle.ownEngine().?.pool.?.seats[0].?.host;
     var failing: testing.FailingAllocator = .init(host.batches[0].gpa, .{ .fail_index = 0 });
-    const Short = struct {
-        fn use(batches: *@FieldType(abi.Host, "batches"), gpa: std.mem.Allocator) void {
-            for (batches) |*batch| {
-                batch.events.clearAndFree(batch.gpa);
-                batch.gpa = gpa;
-            }
-        }
-    };
-    engine.handle.call(Short.use, .{ &host.batches, failing.allocator() });
+    engine.handle.call(Shortfall.use, .{ &host.batches, failing.allocator() });
     try client.get("/");
     for (0..30_000) |_| {
         if (engine.handle.call(Shortfall.has, .{&failing})) break;
@@ -1760,6 +1760,113 @@ test "when the engine goes its interpreters are told" {
     try testing.expectEqual(null, abi.interpreters.peregrine_join(engine.join_socket, 1000));
 }
 
+/// An interpreter in the thread of its test, and a client to which it sends an answer without end.
+const Answering = struct {
+    engine: Engine,
+    handle: *abi.Handle,
+    client: Client,
+    ticket: types.Ticket,
+
+    fn start() !Answering {
+        const engine: Engine = try .start(.{});
+        errdefer engine.stop();
+        const handle = abi.interpreters.peregrine_join(engine.join_socket, 1000).?;
+        errdefer abi.peregrine_worker_free(handle);
+        var client = try engine.connect();
+        errdefer client.close();
+        try client.get("/");
+        const event = try nextEvent(handle);
+        try testing.expectEqual(.request, event.kind);
+        try testing.expectEqual(Code.ok, abi.peregrine_take(handle, event.ticket));
+        var application: Application = .{ .handle = handle, .kind = .first, .gate = -1, .file = -1 };
+        _ = application.respond(event.ticket, "begun", 0);
+        const answering: Answering = .{
+            .engine = engine,
+            .handle = handle,
+            .client = client,
+            .ticket = event.ticket,
+        };
+        try answering.expectPiece("begun");
+        return answering;
+    }
+
+    fn stop(answering: *const Answering) void {
+        answering.client.close();
+        abi.peregrine_worker_free(answering.handle);
+        answering.engine.stop();
+    }
+
+    fn nextEvent(handle: *abi.Handle) !Event {
+        var events: [*]const Event = undefined;
+        for (0..3) |_| {
+            const count = abi.peregrine_poll(handle, for_ever_ms, &events);
+            if (count == 0) continue;
+            try testing.expectEqual(1, count);
+            return events[0];
+        }
+        return error.NoEvent;
+    }
+
+    fn expectEnding(answering: *const Answering) !void {
+        try testing.expectEqual(.ending, (try nextEvent(answering.handle)).kind);
+    }
+
+    /// The engine passes a piece of the answer on, and has no event for the interpreter.
+    fn expectNoEvent(answering: *const Answering, comptime piece: []const u8) !void {
+        _ = abi.peregrine_write(answering.handle, answering.ticket, piece.ptr, piece.len, 0);
+        try answering.expectPiece(piece);
+        var events: [*]const Event = undefined;
+        try testing.expectEqual(0, abi.peregrine_poll(answering.handle, 0, &events));
+    }
+
+    fn expectPiece(answering: *const Answering, comptime piece: []const u8) !void {
+        var events: [*]const Event = undefined;
+        try testing.expectEqual(0, abi.peregrine_poll(answering.handle, 0, &events));
+        var bytes: [1024]u8 = undefined;
+        var len: usize = 0;
+        while (std.mem.find(u8, bytes[0..len], piece) == null) {
+            const more = c.read(answering.client.fd, bytes[len..].ptr, bytes.len - len);
+            if (more <= 0) return error.NothingCame;
+            len += @intCast(more);
+        }
+    }
+};
+
+test "an interpreter is told once that its engine drains" {
+    const answering: Answering = try .start();
+    defer answering.stop();
+    try answering.expectNoEvent("one");
+    abi.peregrine_drain(answering.engine.handle);
+    try answering.expectEnding();
+    try answering.expectNoEvent("two");
+}
+
+test "an interpreter is told of an engine that retires when WebSockets end, and not before" {
+    const answering: Answering = try .start();
+    defer answering.stop();
+    abi.peregrine_retire(answering.engine.handle);
+    try answering.expectNoEvent("one");
+    abi.peregrine_end_websockets(answering.engine.handle);
+    try answering.expectEnding();
+    try answering.expectNoEvent("two");
+}
+
+test "an interpreter that cannot be told of the end for want of memory is told later" {
+    const answering: Answering = try .start();
+    defer answering.stop();
+    const engine = answering.engine.handle;
+    const host = &engine.ownEngine().?.pool.?.seats[0].?.host;
+    var failing: testing.FailingAllocator = .init(host.batches[0].gpa, .{ .fail_index = 0 });
+    engine.call(Shortfall.use, .{ &host.batches, failing.allocator() });
+    abi.peregrine_drain(engine);
+    for (0..30_000) |_| {
+        if (engine.call(Shortfall.has, .{&failing})) break;
+        sleep(1);
+    } else return error.NothingFailed;
+    engine.call(Shortfall.failBehind, .{ &failing, std.math.maxInt(usize) });
+    try answering.expectEnding();
+}
+
 test "the loop of an interpreter waits on when the engine has gone" {
     const engine: Engine = try .start(.{});
     const handle = abi.interpreters.peregrine_join(engine.join_socket, 1000).?;
@@ -1770,8 +1877,9 @@ test "the loop of an interpreter waits on when the engine has gone" {
     engine.stop();
     var events: [*]const Event = undefined;
     while (true) {
-        const count = abi.peregrine_poll(handle, -1, &events);
-        if (count > 0 and events[@intCast(count - 1)].kind == .stopped) break;
+        const count = abi.peregrine_poll(handle, for_ever_ms, &events);
+        try testing.expect(count > 0);
+        if (events[@intCast(count - 1)].kind == .stopped) break;
     }
     const begun = std.Io.Clock.awake.now(testing.io);
     try testing.expectEqual(0, abi.peregrine_poll(handle, 20, &events));

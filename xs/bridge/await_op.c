@@ -4,8 +4,8 @@
  * async sub by a third, AWAIT_NEW_DONE. The calls cost far more than the methods do (await.c). Perl calls the
  * function `xop_peep` of a custom op for each such op that it compiles: ours puts a function in place of
  * Future::AsyncAwait's. That function answers where the result is certain, and calls Future::AsyncAwait's in
- * all other cases: an async sub that is resumed or has lost its Future, a Future that is not ready or has
- * failed, a class with other methods than ours. */
+ * all other cases: an async sub that is being resumed, or whose Future is lost or cancelled, a Future that is
+ * not ready or has failed, a class with other methods than ours. */
 #include "bridge/bridge.h"
 
 /* Key of PL_modglobal in an interpreter that has the methods which these functions need. The descriptions of

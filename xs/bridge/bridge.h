@@ -75,7 +75,7 @@ typedef struct px_await_ops {
     Perl_ppaddr_t await, leave; /* the functions that were replaced */
     px_await_method own_ready, own_get, ready, get, new_done;
     SV *class_hint; /* the key of %^H with the class of an async sub's Future */
-    /* the async sub for which Future::AsyncAwait's `await` was called last; only the address is compared */
+    /* the suspended async sub for which Future::AsyncAwait's `await` runs, or NULL; only compared */
     const CV *called;
     SV *asked;         /* a reference to the Future that `called` has returned, or NULL */
     const CV *resumed; /* the async sub that runs since it was resumed, or NULL; only compared */

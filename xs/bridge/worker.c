@@ -233,8 +233,11 @@ static void shut_down_all(pTHX_ px_worker *worker) {
     worker->stopping = true;
     size_t count;
     px_exchange **held = hold_live(aTHX_ worker, &count);
+    px_exchange *outer = worker->at;
     for (size_t i = 0; i < count; i++) {
+        worker->at = held[i];
         if (px_exchange_is_live(held[i])) held[i]->mount->face->shut_down(aTHX_ held[i]);
+        worker->at = outer;
         px_exchange_unhold(aTHX_ held[i]);
     }
 }

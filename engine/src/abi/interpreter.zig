@@ -267,7 +267,7 @@ pub const Interpreter = struct {
     }
 
     pub fn wait(self: *Interpreter, timeout_ms: c_int, loop: ?*application_end.HostLoop) void {
-        // `clear` has seen the engine's end, which is told once.
+        // The end of all exchanges was noted, and C is to be told of it now.
         if (self.state.load(.acquire) == .cut) return;
         const host_loop = loop orelse {
             _ = self.wakeup.wait(timeout_ms, null);

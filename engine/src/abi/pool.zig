@@ -113,8 +113,9 @@ pub const Pool = struct {
     in_turns: bool = false,
     /// The value of `arrivals` when requests were last offered to interpreters.
     dispatched: u64 = 0,
-    /// An interpreter that has time could not be given a request: for want of room in its ring, or of memory
-    /// or descriptors. No event tells the engine when these are available again.
+    /// An interpreter that has time could not be given a request, for want of room in its ring, or of memory
+    /// or descriptors; or an interpreter could not be told of the end, for want of memory. No event tells the
+    /// engine when these are available again.
     is_stalled: bool = false,
     /// Offers that are free, at most `spare_max`.
     spare: Offers = .{},
@@ -220,9 +221,9 @@ pub const Pool = struct {
             pool.collectFreed(seat);
             pool.grant(seat);
         };
-        if (pool.worker.endsWebSockets()) pool.tellOfEnding();
         for (pool.places()) |place| if (place) |seat| pool.review(seat);
         pool.dispatch();
+        if (pool.worker.endsWebSockets()) pool.tellOfEnding();
         pool.refuseLate();
         for (pool.places()) |place| if (place) |seat| {
             seat.end.deliver();
@@ -499,7 +500,10 @@ pub const Pool = struct {
     fn tellOfEnding(pool: *Pool) void {
         for (pool.places()) |place| if (place) |seat| {
             if (seat.is_told_of_ending or seat.state == .left) continue;
-            seat.host.ending() catch continue; // without memory the next round tries again
+            seat.host.ending() catch {
+                pool.is_stalled = true;
+                continue;
+            };
             seat.is_told_of_ending = true;
         };
     }
