@@ -67,18 +67,16 @@ sub happen ($self) {
 # Processes that have lived through it have no more descriptors than before, but for a few that come with use.
 sub _leaks ($self, %before) {
     my $run = $self->{run};
-    my @more;
+    my (%now, @more);
     wait_for(
         sub {
-            my %now = $run->descriptors;
+            %now  = $run->descriptors;
             @more = grep { $now{$_} > $before{$_} + DESCRIPTORS_MORE } grep { defined $before{$_} } keys %now;
             return !@more;
         },
         LEAVES_S
     ) && return;
-    my %now = $run->descriptors;
-    $self->found("descriptors: $before{$_} before, " . ($now{$_} // 0) . ' now: ' . Pairs::Run::called($_))
-        for @more;
+    $self->found("descriptors: $before{$_} before, $now{$_} now: " . Pairs::Run::called($_)) for @more;
     return;
 }
 
@@ -123,7 +121,7 @@ sub _count_more ($self) {
     my $run = $self->{run};
     kill TTIN => $run->servers;
     my $said = $self->{row}{workers} ? qr/SIGTTIN: workers: (\d+)/ : qr/SIGTTIN: nothing to do/;
-    $run->wait_for_log($said)        || return $self->found("TTIN: the log says nothing of it");
+    $run->wait_for_log($said)        || return $self->found("the log says nothing of TTIN");
     return if !$self->{row}{workers} || $self->{placement} eq 'clones';
     return $self->_until('a worker more', sub { $run->workers > $run->launch->workers });
 }
@@ -133,7 +131,7 @@ sub _count_fewer ($self) {
     my $said =
         !$self->{row}{workers} ? qr/SIGTTOU: nothing to do/ : qr/SIGTTOU: (?:workers: \d|there is one)/;
     kill TTOU => $run->servers;
-    $run->wait_for_log($said) || $self->found('TTOU: the log says nothing of it');
+    $run->wait_for_log($said) || $self->found('the log says nothing of TTOU');
     return;
 }
 
@@ -241,7 +239,7 @@ sub _nothing ($self) {
     my %now = $kib->();
     for my $pid (grep { $before{$_} && $now{$_} } keys %now) {
         my $more = $now{$pid} - $before{$pid};
-        $self->found("it grows by $more KiB: " . Pairs::Run::called($pid)) if $more > GROWS_KIB;
+        $self->found("a process grows by $more KiB: " . Pairs::Run::called($pid)) if $more > GROWS_KIB;
     }
     return;
 }

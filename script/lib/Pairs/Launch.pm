@@ -25,8 +25,8 @@ sub new ($class, %given) {
     $self->{path}        = "$self->{dir}/sock" if $row->{place} eq 'unix';
     $self->{status_port} = free_port()         if $row->{status} eq 'on';
     mkdir "$self->{dir}/$_" for qw(spool files);
-    # For rows whose server becomes another user.
-    chmod 0777, $self->{dir}, "$self->{dir}/spool";
+    # The folders of a server that becomes another user. Others must not replace a file that root runs.
+    chown +(getpwnam 'nobody')[ 2, 3 ], $self->{dir}, "$self->{dir}/spool" if $row->{user} eq 'nobody';
     return $self;
 }
 

@@ -25,7 +25,7 @@ my @FACTORS = (
     [ restart  => [qw(plain canary warm)] ],
     [ files    => [qw(none static sendfile)] ],
     [ compress => [qw(off on)] ],
-    [ user     => [qw(same nobody)] ],
+    [ user     => [ 'same', $> == 0 ? 'nobody' : () ] ],
     [ recycle  => [qw(off on)] ],
     [ count    => [qw(same changed)] ],
     [ app      => [ @PAGI, @PSGI, 'mounts', 'pools' ] ],
