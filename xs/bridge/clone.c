@@ -2,7 +2,7 @@
  *
  * An object whose class has a CLONE_SKIP becomes an undefined value in the clone. Perl (5.36) leaves pointers
  * to it that do not count as references: weak references, and the list that each package has of its globs.
- * They would point to a value that is freed soon; Perl panics when they go (`magic_killbackrefs`). */
+ * These pointers would lead to a freed value; Perl panics when they go (`magic_killbackrefs`). */
 #include "bridge/bridge.h"
 
 #ifndef HvHasAUX

@@ -509,7 +509,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         }
 
         /// Makes the worker's descriptor readable at the next deadline, for hosts that wait in another loop.
-        /// It costs little when nothing has changed.
+        /// The call costs little when nothing has changed.
         pub fn armAlarm(w: *Self) !void {
             try w.io.alarm(if (w.isUrgent()) w.clock.now else w.nextDeadline());
         }

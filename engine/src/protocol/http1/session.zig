@@ -75,7 +75,7 @@ pub const EndError = error{ InvalidFieldName, InvalidFieldValue } || order_file.
 pub const Plan = struct {
     /// The number of bytes that were written. The caller's content follows them.
     len: usize = 0,
-    /// That content is sent: not to HEAD, nor with 204 and 304, nor if it is empty.
+    /// Whether content is sent: not to HEAD, nor with 204 and 304, nor if it is empty.
     payload: bool = false,
     /// Bytes that follow the content. Static.
     suffix: []const u8 = "",
