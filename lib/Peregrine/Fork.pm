@@ -13,6 +13,9 @@ use Peregrine;
 use Peregrine::Daemon;
 use POSIX ();
 
+# Signals of a terminal, and those that are meant for the server, which only its master handles.
+use constant MASTERS_SIGNALS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU);
+
 # Exit status of a process that could not start.
 use constant NOT_STARTED => 3;
 
@@ -60,7 +63,7 @@ sub child {
 }
 
 # Signals that the processes of a server have handlers for.
-my %SERVERS = map { $_ => 1 } qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU CHLD);
+my %SERVERS = map { $_ => 1 } MASTERS_SIGNALS, 'CHLD';
 
 # Whether a child keeps a handler: the application's, for a signal that no process of the server waits for.
 # Without a handler of SIGALRM, `alarm` in a request would end the process.
@@ -222,6 +225,13 @@ The child becomes that user (L<Peregrine::Daemon/identity>), or ends.
 
 From then on each C<child> without a user of its own becomes that one, for a process that keeps its rights
 only to start others; C<equal_child> has the rights of this process.
+
+=head2 MASTERS_SIGNALS
+
+    Peregrine::Fork::disregard(Peregrine::Fork::MASTERS_SIGNALS);
+
+The names of the signals that only the master of a server handles. A terminal or a service manager may send
+them to all processes of the server.
 
 =head2 disregard
 

@@ -38,9 +38,6 @@ use constant { READ_MAX => 65_536, SEND_MAX => 16_384 };
 # Seconds between two looks at the master's messages, while calls leave no pause.
 use constant LOOK_S => 0.5;
 
-# Signals that are the master's, see Peregrine::Template.
-use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU PIPE);
-
 sub new {
     my ($class, %args) = @_;
     return bless {
@@ -56,7 +53,7 @@ sub new {
 # Runs the process; returns its exit status. TERM ends the process until the state is made.
 sub run {
     my ($self) = @_;
-    Peregrine::Fork::disregard(grep { $_ ne 'TERM' } MASTERS);
+    Peregrine::Fork::disregard('PIPE', grep { $_ ne 'TERM' } Peregrine::Fork::MASTERS_SIGNALS);
     Peregrine::settle_children(1);
     Peregrine::tell_when_stuck("pool process $self->{number}");
     my ($init, $cleanup) = @{$self}{qw(init cleanup)};

@@ -121,15 +121,12 @@ sub kill {
 
 # ---- In the template ----------------------------------------------------------------------------
 
-# Signals of a terminal, and those that are meant for the server, which only the master handles. Processes
-# that the template forks handle them as usual.
-use constant MASTERS => qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU);
-
 sub _live {
     my ($self, $link) = @_;
     $self->{link} = $link;
+    # Processes that the template forks handle these signals as usual.
     $SIG{$_} = sub { }
-        for MASTERS;
+        for Peregrine::Fork::MASTERS_SIGNALS;
     Peregrine::Fork::start_with_parent($link);
     Peregrine::Fork::live(
         $link,

@@ -33,7 +33,7 @@ sub main {
     $SIG{PIPE} = 'IGNORE';
     # Signals for the whole process group are meant for the server, and this process ends with the server.
     $SIG{$_} = sub { }
-        for qw(HUP INT QUIT TERM USR1 USR2 TTIN TTOU);
+        for Peregrine::Fork::MASTERS_SIGNALS;
     $0 = 'peregrine (certificates)';
     my $link = Peregrine::Link->from_descriptor(POSIX::dup(0) // die "standard input: $!\n");
     open STDIN, '<', '/dev/null' or die "/dev/null: $!\n";
@@ -194,7 +194,7 @@ sub _make_child {
     my ($orders, $facts) = @pipes;
     my $child = Peregrine::Fork::child() // die "fork: $!\n";
     if (!$child) {
-        $SIG{$_} = 'IGNORE' for qw(HUP INT QUIT USR1 USR2 TTIN TTOU);
+        $SIG{$_} = 'IGNORE' for grep { $_ ne 'TERM' } Peregrine::Fork::MASTERS_SIGNALS;
         my @descriptors = (fileno $orders->[0], fileno $facts->[1]);
         Peregrine::Fork::become('certificates, orders', 'Peregrine::Acme::Keeper', \@descriptors);
     }

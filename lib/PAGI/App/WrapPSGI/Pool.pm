@@ -147,7 +147,7 @@ sub _work {
     # Signals of terminals and service managers come to all processes, but the server tells this one when to
     # end.
     Peregrine::settle_children(1);
-    Peregrine::Fork::disregard(qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU));
+    Peregrine::Fork::disregard(Peregrine::Fork::MASTERS_SIGNALS);
     my $ahead;
     my $say = sub {
         # The channel prints its records, and the application may have set these for its own output.
