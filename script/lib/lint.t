@@ -94,7 +94,7 @@ subtest 'calls that share @_' => sub {
 };
 
 subtest 'tests that compile' => sub {
-    my $compile = sub ($text) { return found(\&Lint::Perl::_compile_tests, 'a.t', $text) };
+    my $compile = sub ($text) { return found(\&Lint::Perl::_compile, 'a.t', $text) };
     my $begin   = "use v5.36;\nuse lib 't/lib';\nuse Test::More;\nuse TestServer;\n";
     is $compile->("${begin}ok TestServer->can('start');\ndone_testing;\n"), '', 'what loads is well';
     like $compile->("${begin}\$path = \$text;\n"), qr/\A5: perl -c: Global symbol "\$path" requires/,
@@ -102,6 +102,19 @@ subtest 'tests that compile' => sub {
     like $compile->("${begin}ok 1\nok 2;\n"), qr/\A\d: perl -c: /, 'nor is an error of syntax';
     is $compile->("${begin}BEGIN { plan skip_all => 'not here' }\n"), '', 'a test that is skipped is well';
     is $compile->("${begin}ok 1;\n__END__\nno code\n"),               '', '... as is what follows its end';
+    my @alike = map { "$folder/$_.pl" } qw(one two three);
+
+    for my $path (@alike) {
+        open my $out, '>', $path or die "$path: $!";
+        print {$out} "use strict;\nuse Test::More ();\nok 1;\n";
+        close $out or die "$path: $!";
+    }
+    is scalar(Lint::Perl::_compile(map { Lint::Text->read($_) } @alike)), 3,
+        'files that do not import what they call, from a module that they share';
+    local $ENV{PEREGRINE_BRIEF} = 1;
+    ok !Lint::Perl::_is_left_out($_), "$_ is compiled in a brief run"
+        for qw(script/lint t/lib/TestServer.pm examples/pagi/hello/app.pl script/lib/Tap.pm);
+    ok Lint::Perl::_is_left_out($_), "... $_ is left to the tests" for qw(t/00-load.t lib/PAGI/Server.pm);
 };
 
 subtest 'the oldest Perl' => sub {
@@ -182,7 +195,7 @@ subtest 'a brief run looks at the texts of the last commits' => sub {
     $commits->(1, 'old.pm');
     local $ENV{PEREGRINE_BRIEF} = 1;
     is $looked->(), 'old.pm', 'there are few commits';
-    $commits->(50, 'new.pm');
+    $commits->(20, 'new.pm');
     open my $out, '>', 'other.pm' or die "other.pm: $!";
     print {$out} "f( 2 )\n";
     close $out or die "other.pm: $!";

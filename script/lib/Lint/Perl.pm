@@ -10,37 +10,54 @@ use POSIX          ();
 my $SUB_LINES_MAX = 80;                                  # the rule says "about 70"
 my $CACHE         = '.peregrine/tidy.texts';             # for each file, the digest of its tidy text
 my $STYLE         = '.perltidyrc';
-my $RECENT        = 50;                                  # commits whose files a brief run looks at
+my $RECENT        = 20;                                  # commits whose files a brief run looks at
 my $NOT_OURS      = qr{\Abench/peers/};                  # others' files, which may need modules
+my $RUN_BY_TESTS  = qr{\A(?:t|script/lib)/[^/]+\.t\z|\Alib/.+\.pm\z};
 my $CLIENT        = 'lib/Peregrine/Server/WarmUp.pm';    # a client of our engine; may contain CR LF
 my $HAS_DEADLINE  = qr{^use Test(?:Tools|Client|Server|Stream|WebSocket)\b}m;    # or loads TestTools
 
-# A program that compiles one file or several tests.
-my @INCLUDE  = qw(-Iblib/lib -Iblib/arch -It/lib -Iscript/lib);
+my @INCLUDE = qw(-Iblib/lib -Iblib/arch -It/lib -Iscript/lib);
+
+# A module that so many files use is loaded once for all of them.
+my $COMMON_MIN = 3;
+# FindBin looks at the program's name when it is loaded; MojoSuite ends programs where its suite is missing.
+my $LOADED_BY_EACH = qr/\A(?:FindBin|MojoSuite)\z/;
+
+# A program that compiles files, each in a process of its own, and prints the names of those that compile. Its
+# arguments are modules that it loads before, a word of no meaning, and the files.
 my $COMPILES = <<'PERL';
 sub compiles { return eval $_[0] }    # compiles a text out of reach of this program's variables
 use strict;
 use warnings;
-use PAGI::Server;
 use POSIX ();
-use TestServer;
-use Test::More;
-alarm 0;
 $| = 1;
+open my $told, '>&', \*STDOUT or die "output: $!\n";
+open $_, '>', '/dev/null' or die "output: $!\n" for \*STDOUT, \*STDERR;
+my @modules;
+while (defined(my $module = shift)) {
+    last if $module eq '--';
+    push @modules, $module;
+}
+# Expected: a module that is not installed here; files that use it do not compile.
+for (@modules) { eval { require s{::}{/}gr . '.pm' } }
+$SIG{ALRM} = 'DEFAULT';
+alarm 0;
 for my $path (@ARGV) {
     open my $in, '<', $path or die "$path: $!\n";
     my $text = do { local $/; <$in> };
     my $pid  = fork // die "fork: $!\n";
     if (!$pid) {
         alarm 60;
-        open my $told, '>&', \*STDOUT or die "output: $!\n";
-        open $_, '>', '/dev/null' or die "output: $!\n" for \*STDOUT, \*STDERR;
+        $0 = $path;
+        @ARGV = ();
         compiles("package main; return 1;\n#line 1 \"$path\"\n$text")
             and print {$told} "$path\n" and close $told;
         POSIX::_exit(0);
     }
     waitpid $pid, 0;
 }
+close $told or die "output: $!\n";
+POSIX::_exit(0);
 PERL
 
 # A call without a list hands on the caller's @_: in an `async sub` that awaits, Future::AsyncAwait frees that
@@ -148,9 +165,27 @@ sub _untidy ($source) {
 sub _compile (@sources) {
     return "Makefile.PL:1: not built, so nothing can be compiled; run script/build"
         unless -d 'blib/arch';
-    my @ours  = grep { $_->path !~ $NOT_OURS && $_->path !~ /cpanfile\z/ } @sources;
-    my @tests = grep { $_->path =~ /\.t\z/ } @ours;
-    return (_compile_tests(@tests), map { _compile_alone($_) } grep { $_->path !~ /\.t\z/ } @ours);
+    my @ours     = grep { !_is_left_out($_->path) } @sources;
+    my %compiles = map  { $_ => 1 } split /\n/,
+        _run($^X, @INCLUDE, '-e', $COMPILES, _common_modules(@ours), '--', map { $_->path } @ours);
+    return map { _compile_alone($_) } grep { !$compiles{ $_->path } } @ours;
+}
+
+# A brief run leaves out what the other stages of script/test compile: they run the tests, and t/00-load.t
+# loads each module.
+sub _is_left_out ($path) {
+    return $path =~ $NOT_OURS || $path =~ /cpanfile\z/ || $ENV{PEREGRINE_BRIEF} && $path =~ $RUN_BY_TESTS;
+}
+
+# Loading modules takes most of the time of compiling a file. Nothing is imported where they are loaded, so
+# that a file that does not import what it calls is found.
+sub _common_modules (@sources) {
+    my %files;
+    for my $source (@sources) {
+        my %used = map { $_ => 1 } $source->text =~ /^\s*use ([A-Z][\w:]*)/mg;
+        $files{$_}++ for keys %used;
+    }
+    return grep { $files{$_} >= $COMMON_MIN && !/$LOADED_BY_EACH/ } sort keys %files;
 }
 
 sub _compile_alone ($source) {
@@ -158,16 +193,6 @@ sub _compile_alone ($source) {
     return () unless $?;
     my ($message, $line) = $output =~ /\A(.*?) at \S+ line (\d+)/;
     return $source->at($line // 1, 'perl -c: ' . ($message // 'does not compile'));
-}
-
-# Loading modules takes most of the time of compiling tests: a process loads the common modules once, and
-# compiles each test in a child. A test that fails so is compiled alone. A test that forgets to load one of
-# these modules is found when it runs.
-sub _compile_tests (@sources) {
-    return () unless @sources;
-    my %compiles = map { $_ => 1 } split /\n/,
-        _run($^X, @INCLUDE, '-e', $COMPILES, map { $_->path } @sources);
-    return map { _compile_alone($_) } grep { !$compiles{ $_->path } } @sources;
 }
 
 sub _rules ($source) {
