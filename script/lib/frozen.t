@@ -45,7 +45,9 @@ sub grown_library () {
     print {$out} $grown;
     close $out or die $!;
     # Optimisation would take a minute, and changes no struct's layout.
-    is system("cd $folder/engine && timeout 600 '$ZIG' build abi -Doptimize=debug --prefix $folder/out"), 0,
+    is
+        system(
+        "cd $folder/engine && timeout 600 '$ZIG' build abi -Doptimize=debug -Dstrip --prefix $folder/out"), 0,
         'and make a library';
     return "$folder/out/lib/libperegrine.a";
 }
