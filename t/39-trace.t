@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Peregrine::Fork;
 use Peregrine::Threads;
 use Peregrine::Trace;
 use POSIX ();
@@ -144,15 +145,25 @@ subtest 'plackup, from the start' => sub {
     check_server($server, 'psgi', 0);
 };
 
-subtest 'the reader ends after its server' => sub {
+subtest 'the reader goes on at signals for its server, and ends after the server' => sub {
     local $ENV{PEREGRINE_TRACE} = 'exchanges';
-    my $server = TestServer->command('-E', 'production', $pagi);
-    get($server->port, '/');
+    # In a group of processes without a parent outside of it, TTIN and TTOU stop no process.
+    my $server = TestServer->spawn(
+        $^X, '-e', 'setpgrp 0, 0; exec @ARGV',
+        $^X, (map { "-I$_" } @INC),
+        'bin/pagi-server', qw(-E production --port 0), $pagi
+    );
+    my $port = $server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)/});
+    get($port, '/');
     my $reader;
     my $is_there = sub {
         ($reader) = grep { content("/proc/$_/cmdline") =~ /peregrine trace/ } _holders();
     };
     ok(wait_for($is_there), 'there is one') or return;
+    kill $_ => $reader for Peregrine::Fork::MASTERS_SIGNALS;
+    get($port, '/signalled');
+    my $goes_on = sub { return scalar TestTrace::of_path($server->log, '/signalled') };
+    ok(wait_for($goes_on), 'it goes on') or kill KILL => $reader;
     $server->stop;
     ok(wait_for(sub { is_gone($reader) }), 'it has gone');
 };

@@ -322,7 +322,9 @@ sub command {
 # Runs the process that a server starts with PEREGRINE_TRACE, which ends when the server does.
 sub print_from_start {
     my ($class, $descriptor) = @_;
-    $SIG{$_} = 'IGNORE' for qw(HUP INT QUIT TERM USR1 USR2);
+    # The signals of Peregrine::Fork::MASTERS_SIGNALS, whose module would load a loop. They may be sent to all
+    # processes of a service; TTIN and TTOU stop a process that does not expect them.
+    $SIG{$_} = 'IGNORE' for qw(TERM INT QUIT HUP USR1 USR2 TTIN TTOU);
     my $self = $class->of_file("/proc/self/fd/$descriptor");
     $0 = 'peregrine trace';
     return $self->begin(0)->print_all(\*STDERR);
