@@ -272,7 +272,8 @@ Do nothing: interpreters are replaced one after another, plackup loads the appli
 An option that nobody knows is an error. C<--static>, C<--trusted-proxies> and others may be given several
 times. What is said of an option by its own name counts before a word that sets several, such as C<--timeout>.
 plackup takes the word behind an option for its value: switches are written C<--http2=1>, C<--compress=1>,
-C<--reuseport=0>, unless they are the last word.
+C<--reuseport=0>, unless they are the last word. It takes C<--port 0> for port 5000: a free port is
+C<--listen 127.0.0.1:0>.
 
 C<-D> of plackup goes on in the background when the server listens. Under L<Server::Starter>, and with sockets
 of systemd, the server takes those that it has inherited if plackup is told no place by C<--host>, C<--port>,
