@@ -207,6 +207,24 @@ subtest "X-Sendfile, PAGI, $_" => sub {
     }
     for qw(inline thread);
 
+subtest 'X-Sendfile, PAGI, in a scope of an event stream' => sub {
+    my $app = sub {
+        my ($scope, $receive, $send) = @_;
+        return Future->fail('no') if $scope->{type} ne 'sse';
+        my @headers = ([ 'X-Sendfile', $scope->{path} eq '/none' ? 'none' : 'large.bin' ]);
+        return $send->({ type => 'sse.http.response.start', status => 200, headers => \@headers })
+            ->then(sub { $send->({ type => 'sse.http.response.body', body => 'dropped' }) });
+    };
+    my $server = TestServer->start(%quiet, app => $app, x_sendfile => "$dir/site");
+    my @accept = ('Accept: text/event-stream');
+    my $got    = get($server->port, '/', @accept);
+    is $got->{status},                                 200,    'the response';
+    is $got->{body},                                   $large, '... has the file';
+    is $got->{header}{'x-sendfile'},                   undef,  '... and not its name';
+    is get($server->port, '/none', @accept)->{status}, 404,    'no such file';
+    $server->stop;
+};
+
 subtest 'X-Sendfile, PSGI' => sub {
     my $app = sub {
         my ($env) = @_;

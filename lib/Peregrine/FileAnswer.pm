@@ -52,12 +52,13 @@ sub _range {
 async sub send {
     my ($self, $send, %other) = @_;
     my @headers = map { [ lc $_->[0], $_->[1] ] } $self->headers;
+    my $prefix  = $other{prefix} // 'http.response';
     await $send->({
-        type    => 'http.response.start',
+        type    => "$prefix.start",
         status  => $other{status} // $self->{status},
         headers => $other{headers} || \@headers
     });
-    my $type = 'http.response.body';
+    my $type = "$prefix.body";
     if (my ($offset, $length) = $self->_range) {
         return await $send->({ type => $type, fh => $self->{handle}, offset => $offset, length => $length });
     }
@@ -142,7 +143,8 @@ cannot be opened.
 
     await $answer->send($send, status => 404, headers => \@pairs);
 
-As events of PAGI. Another status and other headers may be given.
+As events of PAGI. Another status and other headers may be given, and C<prefix>, the beginning of the types of
+the events, which is C<http.response> otherwise.
 
 =head2 psgi
 

@@ -40,17 +40,21 @@ sub _answer {
 
 # ---- PAGI ----------------------------------------------------------------------------------------
 
+# The beginning of the types of a response's events, by the type of the scope.
+my %PREFIX = (http => 'http.response', sse => 'sse.http.response');
+
 sub pagi {
     my ($class, $app, $root) = @_;
     $root =~ s{/+\z}{};
     return sub {
         my ($scope, $receive, $send, @more) = @_;
-        return $app->(@_) if $scope->{type} ne 'http';
+        my $prefix = $PREFIX{ $scope->{type} } or return $app->(@_);
+        my $begin  = "$prefix.start";
         my ($start, $path);
         my $own = sub {
             my ($event) = @_;
             my $type = ref $event && reftype $event eq 'HASH' ? $event->{type} // '' : '';
-            if ($type eq 'http.response.start' && !$start) {
+            if ($type eq $begin && !$start) {
                 $path = _named($event->{headers});
                 return $send->(@_) if !defined $path;
                 # The application may use its hash for another event before this one is sent.
@@ -58,7 +62,7 @@ sub pagi {
                     { %$event, headers => [ map { ref eq 'ARRAY' ? [@$_] : $_ } @{ $event->{headers} } ] };
                 return Future->done;
             }
-            return $send->(@_)  if !$start || $type !~ /\Ahttp\.response\.(?:body|trailers)\z/;
+            return $send->(@_)  if !$start || $type !~ /\A\Q$prefix\E\.(?:body|trailers)\z/;
             return Future->done if $event->{more};
             my $begun = $start;
             undef $start;
@@ -80,8 +84,9 @@ sub _send {
     my ($root, $path, $start, $scope, $send) = @_;
     my ($answer, $headers, $status) =
         eval { _answer($root, $path, $start->{status}, $start->{headers}, %{$scope}{qw(method headers)}); };
-    return Future->fail($@)                                             if !$answer && $@;
-    return $answer->send($send, status => $status, headers => $headers) if $answer;
+    return Future->fail($@) if !$answer && $@;
+    return $answer->send($send, status => $status, headers => $headers, prefix => $PREFIX{ $scope->{type} })
+        if $answer;
     my @headers = ([ 'content-type', 'text/plain' ], [ 'content-length', 9 ]);
     return PAGI::Server::Answer::whole($scope, $send, 404, \@headers, 'Not Found');
 }
@@ -175,7 +180,7 @@ answered with 404. Links do not lead out of the directory. Names that begin with
 A status of 200 to GET or HEAD becomes 206, 304, 412 or 416 where the request asks for that; with any other
 status the file is sent whole. C<Content-Type> is the application's, or what the file's name says.
 C<Content-Length>, C<ETag>, C<Last-Modified> and C<Accept-Ranges> are the file's. The content that the
-application sends is dropped.
+application sends is dropped, and so are its trailers.
 
 =item X-Accel-Redirect
 
