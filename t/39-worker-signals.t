@@ -216,6 +216,44 @@ for my $reuseport (0, 1) {
     };
 }
 
+# Opens many connections, and returns the processes that have answered: those that were turned away have none.
+sub admitted {
+    my ($port)  = @_;
+    my @clients = map { TestClient->new($port)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") } 1 .. 16;
+    return map { ($_->{header}{'x-process'} // ()) x ($_->{status} == 200) } map { $_->response } @clients;
+}
+
+for my $preload (0, 1) {
+    subtest 'limits that are shared, at TTIN and TTOU' . ($preload ? ' with a template' : '') => sub {
+        my $server = TestServer->command(
+            '-E', 'production',
+            qw(--workers 2 --max-connections-per-address 4),
+            $preload ? '--preload-app' : (), $app
+        );
+        my ($count, $most, %serving) = (2, 0);
+        my $all_serve = sub {
+            my @by = admitted($server->port);
+            $most = @by if @by > $most;
+            @serving{@by} = ();
+            return keys %serving == $count;
+        };
+        ok(wait_for($all_serve), 'two workers serve');
+        for (3, 4) {
+            $server->signal('TTIN');
+            ok($server->wait_for_log(qr/SIGTTIN: workers: $_$/m), "TTIN: $_");
+        }
+        $count = 4;
+        ok(wait_for($all_serve), 'four workers serve');
+        cmp_ok($most, '<=', 4, '... no more connections than the limit is for all of them');
+        for (3, 2, 1) {
+            $server->signal('TTOU');
+            ok($server->wait_for_log(qr/SIGTTOU: workers: $_$/m), "TTOU: $_");
+        }
+        ok(wait_for(sub { admitted($server->port) == 4 }), 'one worker has the whole limit');
+        is($server->stop, 0, 'the server ends well');
+    };
+}
+
 subtest 'max_requests' => sub {
     my $server = TestServer->command('-E', 'production', qw(--workers 2 --max-requests 300 --access-log),
         "$dir/count", $app);

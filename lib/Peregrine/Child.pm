@@ -43,7 +43,7 @@ my %HEAR = (
     reopen => sub { my ($self, undef, @descriptor) = @_; return $self->{server}->reopen_logs(@descriptor) },
     load   => sub { my ($self) = @_; return $self->{server}->load_again },
     accept => sub { my ($self) = @_; return $self->{server}->accept_connections },
-    clones       => sub { my ($self, $count)   = @_; return $self->{server}->change_clones($count) },
+    workers      => sub { my ($self, $count)   = @_; return $self->{server}->change_interpreters($count) },
     certificates => sub { my ($self, @message) = @_; return $self->{server}->take_certificates(@message) },
     turns        => sub { my ($self, $on)      = @_; return $self->{server}->take_turns($on) },
 );

@@ -161,7 +161,7 @@ sub open {
 
 sub _make_engine {
     my ($self, $owner) = @_;
-    my $limits = $self->{placement}->engine_limits;
+    my $limits = $self->{placement}->engine_limits($self->options);
     $limits->{accept_yield_ms} = YIELD_MS if $self->{role} eq 'prefork' && $self->options->{workers} > 1;
     $self->{engine} =
         Peregrine::Server::Engine->make($self->{configuration}, limits => $limits, owner => $owner);
@@ -379,11 +379,15 @@ sub take_turns {
     return;
 }
 
-sub change_clones {
+# Notes that there are more interpreters, or fewer: this engine's part of limits is another one.
+sub change_interpreters {
     my ($self, $count) = @_;
-    $self->{placement}->set_interpreters($count);
-    $self->{engine}->worker->set(descriptors_reserved => $self->{placement}->descriptors_reserved)
-        if $self->{engine};
+    my $placement = $self->{placement};
+    $placement->set_interpreters($count);
+    my %share = $placement->share;
+    $self->{configuration} = $self->{configuration}->shared_by(%share);
+    my $limits = $placement->engine_limits(\%share);
+    if ($self->{engine}) { $self->{engine}->worker->set($_ => $limits->{$_}) for keys %$limits }
     $self->{clones}->set_count($count) if $self->{clones};
     return;
 }
@@ -614,7 +618,7 @@ Closes what it has open; ends it, so that it can be started again; ends it witho
 
     $instance->on_replace(sub { my ($why) = @_; ... });
 
-=head2 accept_connections, change_clones, load_again, reopen_logs, fail_stalled
+=head2 accept_connections, change_interpreters, load_again, reopen_logs, fail_stalled
 
 What a L<Peregrine::Child> and a L<Peregrine::Process> tell it.
 

@@ -132,10 +132,11 @@ sub descriptors_reserved {
     return DESCRIPTORS_RESERVED + ($DESCRIPTORS{ $self->{kind} } || 0) * $self->interpreters_in_all;
 }
 
+# `options`: those of the engine, with its part of limits that are shared.
 sub engine_limits {
-    my ($self) = @_;
+    my ($self, $options) = @_;
     return {
-        %{ PAGI::Server::Options::engine_limits($self->{options}) },
+        %{ PAGI::Server::Options::engine_limits($options) },
         descriptors_reserved => $self->descriptors_reserved,
     };
 }
@@ -144,7 +145,7 @@ sub engine_limits {
 # yet.
 sub limit_in_force {
     my ($self, $name) = @_;
-    return Peregrine::Worker->new($self->engine_limits)->stats->{$name};
+    return Peregrine::Worker->new($self->engine_limits($self->{options}))->stats->{$name};
 }
 
 sub memory_share {
@@ -224,7 +225,9 @@ Dies if the engine cannot hold responses, and somebody wants it.
 
 =head2 engine_limits, descriptors_reserved
 
-The limits of an engine, and the descriptors that its connections leave free.
+    my $limits = $placement->engine_limits(\%options);
+
+The limits of an engine with these options, and the descriptors that its connections leave free.
 
 =head2 limit_in_force
 

@@ -357,11 +357,19 @@ sub _template {
         on_word => sub {
             my ($word, @message) = @_;
             return $weak->_take_logs(@message[ 1 .. $#message ]) if $word eq 'reopen';
+            return $weak->_change_interpreters(@message, $pool)  if $word eq 'workers';
             return $weak->{configuration}->tls->take($weak->{log}, @message)
                 if $word eq 'certificates' && !$joins;
             return $word eq 'load' && !$joins && $weak->_load_certificates;
         },
     );
+}
+
+# Notes in a template that there are more interpreters, or fewer: later forks have another part of limits.
+sub _change_interpreters {
+    my ($self, $count, $pool) = @_;
+    $self->{placement}->set_interpreters($count);
+    return $self->_prepare($pool);
 }
 
 # The sockets for an interpreter, and the listener of each.
@@ -488,8 +496,9 @@ sub change_interpreters {
     my $most = $placement->most_interpreters // WORKERS_MAX;
     return $self->{log}->warn("SIGTTIN: there are $most workers, no more") if $count > $most;
     $self->{log}->info(($by > 0 ? 'SIGTTIN' : 'SIGTTOU') . ": workers: $count");
-    if ($clones) { $placement->set_interpreters($count); $master->tell(clones => $count) }
-    else         { $master->set_count($count + $sync) }
+    $placement->set_interpreters($count);
+    ($self->{engine_master} || $master)->tell(workers => $count);
+    $master->set_count($count + $sync) if !$clones;
     return;
 }
 
