@@ -211,6 +211,27 @@ subtest 'a Unix socket while requests are in flight' => sub {
     is($server->wait, 0, '... and the server ends well');
 };
 
+subtest 'a Unix socket of an application that calls exit' => sub {
+    my %programs = (
+        'pagi-server' => 'sub { die "no\n" if $_[0]{type} ne "http"; exit 7 }',
+        peregrine     => 'sub { my ($env) = @_; exit 7 }',
+    );
+    for my $program (sort keys %programs) {
+        for my $engine (qw(inline thread)) {
+            my $path   = "$directory/exits.sock";
+            my $server = TestServer->command_of(
+                $program, '--socket', $path,        '--engine',
+                $engine,  '-E',       'production', '-e',
+                $programs{$program}
+            );
+            ok(-S $path, "$program, $engine: there is a file");
+            TestClient->new($path)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->rest;
+            is($server->wait, 7 << 8, '... the program ends');
+            ok(!-e $path, '... and has removed the file');
+        }
+    }
+};
+
 subtest 'several places' => sub {
     my $certificates = Certificates->new->authority("server");
     my ($cert, $key) = map { $certificates->path($_) } qw(server.pem server.key);

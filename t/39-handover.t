@@ -12,7 +12,7 @@ use IO::Socket::UNIX ();
 use Peregrine;
 use Socket qw(MSG_DONTWAIT SOCK_DGRAM);
 use Test::More;
-use TestClient qw(get);
+use TestClient qw(exchange get);
 use TestLoad;
 use TestServer;
 use TestTools   qw(content free_port wait_for);
@@ -121,6 +121,27 @@ subtest 'an address at which the new program does not listen' => sub {
     is(get($ports[0], '/')->{status}, 200, '... and serves');
     ok(!IO::Socket::INET->new(PeerAddr => "127.0.0.1:$ports[1]"), '... while no process has the other port');
     ok(stop_master('places.pid'),                                 'the server stops');
+};
+
+subtest 'files of Unix sockets at which the new program does not listen' => sub {
+    write_file('app.pl', TestLoad::application(1));
+    my %paths  = map { $_ => "$dir/$_.sock" } qw(kept left status);
+    my $always = "workers = 2\nengine = inline\nlisten = $paths{kept}\n";
+    my $config = write_file('files.conf', $always . "listen = $paths{left}\nstatus = $paths{status}\n");
+    my $server = TestServer->spawn(
+        $^X, (map { "-I$_" } @INC),
+        'bin/pagi-server', qw(-E production --config),
+        $config, '--pid', "$dir/files.pid", $app
+    );
+    ok($server->wait_for_log(qr{listening on unix:\Q$paths{left}\E}), 'the server runs');
+    is_deeply([ grep { !-S $paths{$_} } sort keys %paths ], [], '... at three files');
+    write_file('files.conf', $always);
+    $server->signal('USR2');
+    is($server->wait, 0, 'the new program has taken over');
+    is_deeply([ grep { -e $paths{$_} } sort keys %paths ], ['kept'], '... and the others have gone');
+    is(exchange($paths{kept}, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")->{status}, 200, '... while one is served');
+    ok(stop_master('files.pid'), 'the server stops');
+    ok(!-e $paths{kept},         '... and removes its file');
 };
 
 subtest 'in the background, with relative paths' => sub {

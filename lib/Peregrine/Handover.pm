@@ -169,8 +169,9 @@ sub told {
 }
 
 sub serving {
-    my ($self) = @_;
+    my ($self, @unused) = @_;
     return if $self->{pid} != $$;
+    $self->{link}->say(unused => $_) for @unused;
     $self->{link}->say('serving');
     return;
 }
@@ -259,9 +260,10 @@ The value that was sent under that name. Waits for it two seconds at most.
 
 =head2 serving
 
-    $handover->serving;
+    $handover->serving(@unused);
 
-Tells the old program that it may leave.
+Tells the old program that it may leave, and at which of its Unix sockets this one does not listen: their
+addresses in hexadecimal digits (L<Peregrine::Listener/sockets>).
 
 =head1 LICENSE
 

@@ -151,11 +151,23 @@ sub leave_others {
     return;
 }
 
+sub _rest {
+    my ($self) = @_;
+    return grep { !$self->{taken}{$_} } $self->descriptors;
+}
+
+# Names of Unix sockets that no listener has taken, as they were asked for.
+sub names_of_rest {
+    my ($self) = @_;
+    return map { $self->{handover}->asked_port($_) }
+        grep { sockaddr_family(getsockname $self->{handles}{$_}) == AF_UNIX } $self->_rest;
+}
+
 # Closes the old program's sockets that the new program does not use, once it serves.
 sub close_rest {
     my ($self, $serving) = @_;
     return if $self->{handover} && !$serving;
-    my @rest = grep { !$self->{taken}{$_} } $self->descriptors;
+    my @rest = $self->_rest;
     Peregrine::hide_from_forks($_, 0) for @rest;
     delete @{ $self->{handles} }{@rest};
     delete @HANDLES{@rest};
@@ -255,6 +267,13 @@ This one is taken as well, by its number.
     Peregrine::Inherited->leave_others($handle);
 
 Closes all of them but these, in a process that serves no others.
+
+=head2 names_of_rest
+
+    my @names = $inherited->names_of_rest;
+
+After a L<Peregrine::Handover>: the old program's Unix sockets that nobody has taken, as
+L<Peregrine::Listener/sockets> has their addresses.
 
 =head2 close_rest
 

@@ -16,6 +16,7 @@ use Future::Exception;
 use Peregrine;
 use Peregrine::File;
 use Peregrine::Inherited;
+use Scalar::Util qw(weaken);
 
 # Ports that are tried, if a port that is free for one family is taken for the other one.
 use constant PORT_ATTEMPTS => 8;
@@ -37,7 +38,24 @@ sub open_all {
         }
         push @opened, map { bless { %$_, place => $place }, $class } @new;
     }
+    _remember(@opened);
     return @opened;
+}
+
+# Listeners of this process, weak.
+my @OPEN;
+
+sub _remember {
+    my (@opened) = @_;
+    @OPEN = grep { defined } @OPEN, @opened;
+    weaken($_) for @OPEN;
+    return;
+}
+
+# Where the application calls `exit`, or the program ends by an exception, no server stops in order.
+END {
+    local ($?, $!);
+    $_->remove_file for grep { defined } @OPEN;
 }
 
 # Listeners without sockets, with the port that was asked for; one that cannot be opened has a `problem`.
@@ -394,7 +412,8 @@ The file of a socket that a L<Peregrine::Handover> has brought is this process's
 
     $listener->remove_file;
 
-Removes the file of a Unix socket that C<open_all> has made, if it is still the same one.
+Removes the file of a Unix socket that C<open_all> has made, if it is still the same one. So does the end of
+the program.
 
 =head2 facts
 

@@ -156,10 +156,11 @@ sub for_handover {
     return (all => $self->{takes_all}, sockets => [ map { $_->sockets } $self->all ]);
 }
 
-# Leaves the files of sockets: the process that has the sockets now makes new files, or removes these.
+# Leaves the files of sockets: the process that has the sockets now makes new files, or removes these. Files
+# of unused sockets, named as they were asked for, are removed here.
 sub leave_files {
-    my ($self) = @_;
-    delete $_->{file} for $self->all;
+    my ($self, $unused) = @_;
+    $unused && $unused->{ $_->{asked} // '' } ? $_->remove_file : delete $_->{file} for $self->all;
     return;
 }
 
@@ -335,11 +336,12 @@ listener has its C<number> there. Children of this process will not inherit the 
 =head2 for_handover, leave_files, own_files
 
     my $handover = Peregrine::Handover->start($listeners->for_handover, ...);
-    $listeners->leave_files;
+    $listeners->leave_files(\%unused);
     $listeners->own_files;    # in the other process
 
 The sockets for another process; and what is to be done when that has taken them over: the files of Unix
-sockets are its own then.
+sockets are its own then. Files of sockets that it does not use, by their addresses in hexadecimal digits, are
+removed.
 
 =head2 remove_files
 

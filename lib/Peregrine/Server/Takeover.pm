@@ -84,12 +84,13 @@ sub unlimit {
 
 # Leaves when the new program serves. Connections that this process has are served to their end.
 sub _hear {
-    my ($self, $word) = @_;
+    my ($self, $word, $text) = @_;
+    $self->{unused}{$text} = 1 if $word eq 'unused';
     return if $word ne 'serving' || $self->{is_over}++;
     my $pid = $self->{handover}->pid;
     $self->unlimit;
     $self->{log}->info("process $pid serves: this one leaves");
-    $_->leave_files for @{ $self->{listeners} };
+    $_->leave_files($self->{unused}) for @{ $self->{listeners} };
     $self->{pid_file}->let_go if $self->{pid_file};
     $self->{process}->hand_over($pid);
     $self->{leave}->();
@@ -126,8 +127,8 @@ sub serves {
     $args{log}->error("the pid file cannot be written, it names another process: $!")
         if $file && !$file->take_over;
     $_->own_files for @{ $args{listeners} };
-    $handover->serving;
     my $inherited = Peregrine::Inherited->from_environment;
+    $handover->serving($inherited ? $inherited->names_of_rest : ());
     $inherited->close_rest(1) if $inherited;
     return;
 }
