@@ -144,6 +144,23 @@ subtest 'files of Unix sockets at which the new program does not listen' => sub 
     ok(!-e $paths{kept},         '... and removes its file');
 };
 
+subtest 'several servers in a program' => sub {
+    my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), '-e', <<'PROGRAM');
+use strict; use warnings; use IO::Async::Loop; use PAGI::Server;
+my $loop    = IO::Async::Loop->new;
+my @servers = map { PAGI::Server->new(app => sub { die "no lifespan\n" }, port => 0, workers => $_) } 1, 0;
+for my $server (@servers) { $loop->add($server); $server->listen->get }
+print STDERR "ready\n";
+$loop->run;
+PROGRAM
+    ok($server->wait_for_log(qr/^ready$/m), 'they serve');
+    $server->signal('USR2');
+    my $why = qr/SIGUSR2: nothing to do: this program has several servers/;
+    ok($server->wait_for_log($why), 'they say why not');
+    is($server->stop, 0, 'they stop');
+    unlike($server->log, qr/is to take over/, 'no program was started');
+};
+
 subtest 'in the background, with relative paths' => sub {
     write_file('app.pl', TestLoad::application(1) =~ s{'t/lib'}{'${\getcwd()}/t/lib'}r);
     my $here = getcwd();

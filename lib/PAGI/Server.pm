@@ -1266,7 +1266,8 @@ terminal sends to all processes are left to the master.
 
 Sockets that were passed by systemd, or by number (C<fd:3>), are handed to the new program, too. systemd has
 to be told of the new process, which takes C<Type=notify> in the unit. Without that, and under
-L<Server::Starter>, which starts new servers itself on HUP, USR2 does nothing but say so.
+L<Server::Starter>, which starts new servers itself on HUP, USR2 does nothing but say so; nor does it in a
+program with several servers.
 
 =item Limits
 

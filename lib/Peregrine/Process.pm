@@ -133,8 +133,19 @@ sub _text {
 
 my @STOP = qw(TERM INT QUIT);
 
+# Objects by address, weak, that take signals. No field hash: in a clone, which has no copy of the loop,
+# Hash::Util::FieldHash ends the process with SIGSEGV.
+my %ATTACHED;
+
+# Whether other servers of this program take signals, too.
+sub has_company {
+    my ($self) = @_;
+    return scalar grep { $_ && $_ != $self && $_->{pid} == $$ } values %ATTACHED;
+}
+
 sub attach_signals {
     my ($self) = @_;
+    weaken($ATTACHED{ refaddr $self } = $self);
     $self->{pid}         = $$;
     $self->{service}     = Peregrine::Notify->from_environment;
     $self->{signals}{$_} = $self->{loop}->attach_signal($_ => weakly($self, _on_signal => $_))
@@ -150,6 +161,7 @@ sub attach_signals {
 # the next one's from them, or end IO::Async::Loop::Epoll with "Use of freed value in iteration".
 sub detach_signals {
     my ($self, $at_once) = @_;
+    delete $ATTACHED{ refaddr $self };
     my $loop    = $self->{loop} or return;
     my $signals = delete $self->{signals} || {};
     my $detach  = sub { $loop->detach_signal($_ => $signals->{$_}) for keys %$signals };
@@ -221,8 +233,7 @@ sub hand_over {
     return;
 }
 
-# Objects by address, weak, whose servers were told to stop and have not stopped yet. No field hash: in a
-# clone, which has no copy of the loop, Hash::Util::FieldHash ends the process with SIGSEGV.
+# Objects by address, weak, whose servers were told to stop and have not stopped yet.
 my %STOPPING;
 
 # Stops all servers of a loop, which goes on until the last one has stopped. The first signal to a child whose
@@ -381,6 +392,10 @@ From now on TERM, INT and QUIT shut the server down and then stop the loop, when
 its way to stop by a signal; a second one makes it L</hurry>. The others do what C<on> says; a Future that the
 handler of HUP returns says when the reload is over. A L<service manager|Peregrine::Notify> that wants to know
 is told of reloads and of the stop.
+
+=head2 has_company
+
+    say 'other servers of this program take signals, too' if $process->has_company;
 
 =head2 serving
 

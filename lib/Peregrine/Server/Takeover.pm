@@ -51,10 +51,12 @@ sub start {
     return;
 }
 
-# The reason why USR2 cannot start a new program: a program that watches this process would take its end for
-# that of the server.
+# The reason why USR2 cannot start a new program: the sockets of other servers would not come along, or a
+# program that watches this process would take its end for that of the server.
 sub _instead {
     my ($self) = @_;
+    return 'this program has several servers, and would have to hand over all of them'
+        if $self->{process}->has_company;
     my $source = Peregrine::Inherited->source;
     return 'Server::Starter starts new servers itself: send HUP to start_server' if $source eq 'starter';
     return if $source ne 'systemd' || $self->{process}->has_service;
