@@ -1439,7 +1439,8 @@ and, by the names of Apache's mod_ssl, of the connection's TLS, each C<-> withou
     %{SSL_CLIENT_S_DN}x      subject of a client certificate that verified
 
 Control bytes, quotes, backslashes and everything beyond ASCII are escaped (C<\x1b>). A format that starts
-with C<{> is JSON: there values are escaped as its strings need it, and what is missing is an empty string.
+with C<{> is JSON: there values are escaped as its strings need it, and what is missing is an empty string. Of
+a value that takes more than 4096 bytes so, the beginning is written, and C<...>.
 
 =head1 MEMORY
 

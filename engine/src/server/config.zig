@@ -749,6 +749,9 @@ pub const worker_limits = struct {
     pub const log_news_interval_ms = 1000;
     /// Bytes of an unreadable request line that the log shows.
     pub const log_raw_bytes_max = 256;
+    /// Bytes of a value that a client has chosen, a target or a header field, in a line of the access log:
+    /// more than browsers send, and no more than a line has room for in a pipe.
+    pub const log_value_bytes_max = 4096;
     /// Bytes of the reason for a refused certificate that the log shows; OpenSSL has no longer reasons.
     pub const log_tls_value_bytes_max = 128;
 

@@ -75,7 +75,9 @@ pub fn keep(
     return .{ .buffer = text.buffer, .len = @intCast(text.len) };
 }
 
-const raw_bytes_max = @import("../config.zig").worker_limits.log_raw_bytes_max;
+const worker_limits = @import("../config.zig").worker_limits;
+const raw_bytes_max = worker_limits.log_raw_bytes_max;
+const value_bytes_max = worker_limits.log_value_bytes_max;
 
 /// A growing text in a buffer of the pool.
 const Text = struct {
@@ -137,16 +139,27 @@ const Text = struct {
         try text.escaped(bytes);
     }
 
+    /// Adds the bytes with escapes, `value_bytes_max` at most. A client of HTTP/2 repeats a long value for a
+    /// byte, and each byte of the value may take six in the line.
     fn escaped(text: *Text, bytes: []const u8) error{OutOfMemory}!void {
+        const end = text.len + value_bytes_max;
         var rest = bytes;
         while (true) {
             const harmless = harmlessLen(rest);
+            if (harmless > end - text.len) {
+                try text.put(rest[0 .. end - text.len]);
+                return text.put("...");
+            }
             try text.put(rest[0..harmless]);
             if (harmless == rest.len) return;
+            if (escape_bytes_max > end - text.len) return text.put("...");
             try text.escape(rest[harmless]);
             rest = rest[harmless + 1 ..];
         }
     }
+
+    /// Bytes of the longest escape, `\u00ff`.
+    const escape_bytes_max = 6;
 
     fn escape(text: *Text, byte: u8) error{OutOfMemory}!void {
         if (!text.json) return text.number("\\x{x:0>2}", .{byte});
@@ -302,4 +315,32 @@ test "a long line grows out of its first buffer" {
     const subject = try subjectOf(&head, "GET /" ++ target ++ " HTTP/1.1\r\nHost: h\r\n\r\n");
     const escaped: [4000]u8 = @bitCast(@as([1000][4]u8, @splat("\\x80".*)));
     try expectKept("/" ++ escaped ++ "\n", "%U", &subject);
+}
+
+test "a long value is cut, and no escape is cut in two" {
+    var storage: [8]protocol.http.FieldSpan = undefined;
+    const plain: [value_bytes_max]u8 = @splat('a');
+    const high: [value_bytes_max]u8 = @splat('\xff');
+    const limits: Limits = .{
+        .request_line_bytes_max = 2 * value_bytes_max,
+        .head_bytes_max = 8 * value_bytes_max,
+        .header_count_max = 8,
+        .body_bytes_max = 0,
+        .trailer_bytes_max = 64,
+        .chunk_line_bytes_max = 32,
+    };
+    var head: Head = .{ .storage = &storage };
+    var session: Session = .init(&limits);
+    const text = "GET /" ++ plain ++ "?x HTTP/1.1\r\nHost: h\r\nX-Most: " ++ plain ++
+        "\r\nX-High: " ++ high ++ "\r\nX-Mixed: a" ++ high ++ "\r\n\r\n";
+    try testing.expectEqual(.request, std.meta.activeTag(session.feed(text, &head).event));
+    const subject: Subject = .{ .peer = "", .local_port = 0, .connection = 1, .request = 1, .head = &head };
+    try expectKept("GET /" ++ plain[1..] ++ "... HTTP/1.1\n", "%r", &subject);
+    try expectKept(plain ++ "\n", "%{X-Most}i", &subject);
+    const escaped: [value_bytes_max / 4 - 1][4]u8 = @splat("\\xff".*);
+    try expectKept(@as([value_bytes_max - 4]u8, @bitCast(escaped)) ++ "...\n", "%{X-High}i", &subject);
+    const unicode: [value_bytes_max / 6][6]u8 = @splat("\\u00ff".*);
+    const json = @as([value_bytes_max / 6 * 6]u8, @bitCast(unicode));
+    try expectKept("{\"" ++ json ++ "...\"}\n", "{\"%{X-High}i\"}", &subject);
+    try expectKept("{\"a" ++ json ++ "...\"}\n", "{\"%{X-Mixed}i\"}", &subject);
 }
