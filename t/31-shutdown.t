@@ -267,6 +267,22 @@ PROGRAM
     like($server->log, qr/^$_ is over$/m, "... stops server $_ in order") for qw(one two three);
 };
 
+subtest 'a server that stops while the workers of another one run' => sub {
+    my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), '-e', <<'PROGRAM');
+use strict; use warnings; use IO::Async::Loop; use IO::Socket::INET; use PAGI::Server;
+my $loop    = IO::Async::Loop->new;
+my @servers = map { PAGI::Server->new(port => 0, workers => 1, app => sub { die "no lifespan\n" }) } 1 .. 2;
+for my $server (@servers) { $loop->add($server); $server->listen->get }
+my @ports = map { $_->port } @servers;
+$servers[0]->shutdown->get;
+my $where = sub { return IO::Socket::INET->new(PeerAddr => "127.0.0.1:$_[0]") ? 'there' : 'gone' };
+print STDERR join(' ', map { $where->($_) } @ports), " is what clients find\n";
+$loop->run;
+PROGRAM
+    is($server->wait_for_log(qr/^(.*) is what clients find$/m), 'gone there', 'its port is free');
+    is($server->stop,                                           0,            'the other one stops');
+};
+
 subtest 'a server that is taken out of its loop' => sub {
     my $program = <<'PROGRAM';
 use strict; use warnings; use Future::AsyncAwait; use IO::Async::Loop; use PAGI::Server;

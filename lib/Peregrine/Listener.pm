@@ -16,7 +16,7 @@ use Future::Exception;
 use Peregrine;
 use Peregrine::File;
 use Peregrine::Inherited;
-use Scalar::Util qw(weaken);
+use Scalar::Util qw(refaddr weaken);
 
 # Ports that are tried, if a port that is free for one family is taken for the other one.
 use constant PORT_ATTEMPTS => 8;
@@ -49,6 +49,15 @@ sub _remember {
     my (@opened) = @_;
     @OPEN = grep { defined } @OPEN, @opened;
     weaken($_) for @OPEN;
+    return;
+}
+
+# Closes sockets of other servers of the program, in a process that was forked for a server with these
+# listeners. Clients of a server that has stopped would wait at its sockets as long as the process lives.
+sub leave_others {
+    my ($class, @own) = @_;
+    my %own = map { refaddr($_) => 1 } @own;
+    $_->leave_sockets for grep { defined && !$own{ refaddr $_ } } @OPEN;
     return;
 }
 
@@ -395,6 +404,12 @@ See L<Peregrine::Listeners/open_for> and L<Peregrine::Listeners/are_spread>.
     my $same = $listener->with_socket($handle);
 
 See L<Peregrine::Listeners/keep_for> and L<Peregrine::Listeners/sockets_for, leave_sockets, adopt>.
+
+=head2 leave_others
+
+    Peregrine::Listener->leave_others(@listeners);
+
+In a forked process: closes its copies of the sockets of all other listeners.
 
 =head2 sockets
 

@@ -11,6 +11,7 @@ use PAGI::Server::Reports;
 use PAGI::Server::TLS;
 use Peregrine;
 use Peregrine::Later qw(later);
+use Peregrine::Listener;
 use Peregrine::Process;
 use Peregrine::Server::Engine;
 use Peregrine::Server::Placement;
@@ -217,6 +218,7 @@ sub _start_pool {
     return $pool->start(
         $self->{loop},
         leave => sub {
+            Peregrine::Listener->leave_others;
             $self->{listeners}->leave_sockets;
             $self->{monitor}->leave_place if $self->{monitor};
             $self->{hub}->leave           if $self->{hub};

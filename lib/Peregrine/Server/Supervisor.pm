@@ -10,6 +10,7 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
 use Peregrine::Deadline;
+use Peregrine::Listener;
 use Peregrine::Master;
 use Peregrine::Process;
 use Peregrine::Server::Control;
@@ -200,6 +201,7 @@ sub _start_status {
     my $leave = sub {
         $weak->{listeners}->close;
         $_->leave_others for $weak->{monitor}->listeners;
+        Peregrine::Listener->leave_others(map { $_->all } $weak->{monitor}->listeners);
         $weak->_leave_joins;
         $weak->_leave_hub;
     };
@@ -239,6 +241,7 @@ sub _leave_sockets {
     my ($self) = @_;
     weaken(my $weak = $self);
     return sub {
+        Peregrine::Listener->leave_others;
         $weak->{listeners}->leave_sockets;
         $weak->{monitor}->leave_place;
         PAGI::Server::Options::forget_environment();
@@ -673,9 +676,10 @@ sub _prepare {
     return;
 }
 
-# Drops variables of the server's options, and sockets of the status, which no child needs.
+# Drops what no child needs: variables of the server's options, sockets of the status and of other servers.
 sub _leave_status {
     my ($self) = @_;
+    Peregrine::Listener->leave_others($self->{listeners}->all);
     PAGI::Server::Options::forget_environment();
     $self->{monitor}->leave_place;
     return;
