@@ -260,7 +260,8 @@ C<off>: the server sends it no lifespan events. B<--lifespan>
 
 How long the application's startup may take. An interpreter of C<workers>, which loads the
 application before, has C<heartbeat_timeout> more, or a minute where that is 0; an interpreter that
-has not started by then is killed. 0: no limit. From 0 to 86400. B<--lifespan-startup-timeout>
+has not started by then is killed. Without C<workers> code that blocks there is not interrupted. 0:
+no limit. From 0 to 86400. B<--lifespan-startup-timeout>
 
 =item warm_up => none
 
