@@ -186,6 +186,16 @@ subtest 'the limit is shown, given, or none' => sub {
     like($server->log, qr/memory_max: none,/, '0: none');
 };
 
+subtest 'workers with an engine each have a part of the limit' => sub {
+    my @options = qw(--env production --engine inline --workers 2 --memory-max 34M);
+    my $server  = TestServer->command(@options, '-e', 'sub { die "no requests\n" }');
+    like($server->log, qr/memory_max: 18 MB,/, 'it is shown');
+    # A process of Perl takes more than that.
+    TestClient::get($server->port, '/');
+    ok($server->wait_for_log(qr/ MB are in use, memory_max is 17 MB/), '... and in force');
+    $server->stop;
+};
+
 # Clients of HTTP/2 whose windows are empty: what all streams of a connection hold counts, and those that ask
 # for little are served as ever. `$app`: what makes a body of its own of 4 MB for each request.
 sub hold_with_streams {
