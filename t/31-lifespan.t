@@ -179,6 +179,16 @@ subtest 'failed' => sub {
     cmp_ok(time - $began, '<', 60, '... and has no more time after that');
 };
 
+subtest 'exit' => sub {
+    my ($status, undef, $said) = TestServer->finish(qw(-E production --port 0 -e), 'sub { exit 7 }');
+    is($status, 7, 'an application that calls exit ends the program');
+    like(
+        $said,
+        qr/PAGI: the application has called exit at \S+ line 1: the server does not start$/m,
+        '... and the log says so'
+    );
+};
+
 subtest 'mistakes' => sub {
     my ($body, $log) = started_log(
         async sub {

@@ -81,14 +81,28 @@ sub _check_loops_of_environment {
 # The number of callbacks of the loop that may die while a server that one of them ended shuts down.
 use constant EXCEPTIONS_MAX => 10;
 
-# The process whose loop runs, in case the application ends it meanwhile.
+# The process that starts, or whose loop runs, in case the application ends it meanwhile.
 my $running;
+
+use constant ENDS => 'the server ends, and cuts its connections';
+
+# Runs code in which a server starts; returns what the code returns, one value.
+sub starting {
+    my ($class, $log, $code) = @_;
+    my $before = $running;
+    $running = { log => $log, pid => $$, then => 'the server does not start' };
+    my $result;
+    my $is_done = eval { $result = $code->(); 1 };
+    $running = $before;
+    die $@ if !$is_done;
+    return $result;
+}
 
 sub run {
     my ($self) = @_;
     my ($loop, $log, $server) = @{$self}{qw(loop log server)};
     my $exception;
-    $running = { log => $log, pid => $$ };
+    $running = { log => $log, pid => $$, then => ENDS };
     do {
         my $ok = eval { $loop->run; 1 };
         $exception = $@;
@@ -113,8 +127,7 @@ sub run {
 END {
     if ($running && $running->{pid} == $$) {
         local $?;
-        $running->{log}->error("the application has called exit${\exit_place()}: the server ends, and"
-                . ' cuts its connections');
+        $running->{log}->error("the application has called exit${\exit_place()}: $running->{then}");
     }
 }
 
@@ -441,6 +454,13 @@ Lets the loop see the signals that are pending. L<IO::Async::Loop::Epoll> does s
 
 Runs the loop until it is stopped. An exception in a callback of the loop ends the server in order, unless it
 belongs to a request: it is logged, the server shuts down, and the exception is returned.
+
+=head2 starting
+
+    my $serves = Peregrine::Process->starting($log, sub { return start_a_server() });
+
+Calls code that starts a server. Where the application calls C<exit> meanwhile, the log says so. L</run> does
+the same.
 
 =head2 end_child
 

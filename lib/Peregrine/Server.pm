@@ -315,7 +315,8 @@ sub run {
 sub start {
     my ($self) = @_;
     my $part = $self->_part;
-    return Peregrine::Server::Instance::awaited($self->listen, $part);
+    return Peregrine::Process->starting($self->{log},
+        sub { return Peregrine::Server::Instance::awaited($self->listen, $part) });
 }
 
 sub run_loop {
