@@ -7,7 +7,7 @@ use lib 't/lib';
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(patience wait_for);
+use TestTools   qw(crossed patience wait_for);
 use TestWorkers qw(children directory is_gone pid_in stop_master write_both write_file);
 use Peregrine::Server::Configuration;
 
@@ -66,6 +66,10 @@ my %WAYS         = (
     'PAGI, process' => [ 'pagi-server', $APPLICATIONS[1], qw(--workers 1 --engine process) ],
 );
 
+my %deeds;
+push @{ $deeds{ $_->[0] } }, $_->[1] for crossed([ sort keys %WAYS ], \@SOME);
+$deeds{'PSGI, process'} = [ sort keys %DEEDS ];
+
 for my $way (sort keys %WAYS) {
     my ($program, $app, @arguments) = @{ $WAYS{$way} };
     subtest $way => sub {
@@ -73,7 +77,7 @@ for my $way (sort keys %WAYS) {
         my $server = started($program, @arguments, $app);
         my $port   = $server->port;
         is body_of($port), '1: / /big /login', 'the paths were asked for before, in their order';
-        for my $deed ($way eq 'PSGI, process' ? sort keys %DEEDS : @SOME) {
+        for my $deed (@{ $deeds{$way} }) {
             my ($code, $message) = @{ $DEEDS{$deed} };
             applications(2, $code);
             $server->signal('HUP');
@@ -114,20 +118,21 @@ subtest 'a client whose interpreter is killed' => sub {
 };
 
 subtest 'a first start' => sub {
-    for my $arguments ([], [ '--workers', 2 ], [qw(--workers 2 --engine process)]) {
-        for my $deed ('an exception', 'code that blocks') {
-            my ($code, $message) = @{ $DEEDS{$deed} };
-            my ($psgi) = applications(1, $code);
-            my ($status, undef, $error) =
-                TestServer->finish_at('bin/peregrine', '--port', 0, @ARGUMENTS, '--shutdown-timeout', 1,
-                @$arguments, $psgi);
-            like $error, $message, "@$arguments: $deed is told";
-            isnt $status, 0, '... and the server does not start';
-            unlike $error, qr/listening on/, '... nor serves';
-        }
+    for my $case (crossed([ [], [ '--workers', 2 ], [qw(--workers 2 --engine process)] ], \@SOME)) {
+        my ($arguments, $deed)    = @$case;
+        my ($code,      $message) = @{ $DEEDS{$deed} };
+        my ($psgi) = applications(1, $code);
+        my ($status, undef, $error) =
+            TestServer->finish_at('bin/peregrine', '--port', 0, @ARGUMENTS, '--shutdown-timeout', 1,
+            @$arguments, $psgi);
+        like $error, $message, "@$arguments: $deed is told";
+        isnt $status, 0, '... and the server does not start';
+        unlike $error, qr/listening on/, '... nor serves';
     }
     my $busy = $SECONDS + 5;
-    my ($late) = applications(1, "my \$end = time + $busy; 1 while time < \$end");
+    # A signal ends a wait, and not this code.
+    my ($late) =
+        applications(1, "my \$end = time + $busy; select undef, undef, undef, 0.1 while time < \$end");
     my ($ended, undef, $words) = TestServer->finish_at('bin/peregrine', '--port', 0, @ARGUMENTS, $late);
     like $words, $DEEDS{'code that blocks'}[1], 'code that blocks and returns later is told';
     like $ended, qr{\A[1-9][0-9]*\z},           '... and the server does not start, without a signal';

@@ -27,7 +27,7 @@ sub write_file {
     return $path;
 }
 
-sub run_command { return TestServer->finish(@_) }
+sub run_command { return TestServer->finish_forked('pagi-server', @_) }
 
 sub fails {
     my ($name, $status, $says, @arguments) = @_;
@@ -115,7 +115,7 @@ subtest 'Future::IO, which nobody need have' => sub {
 };
 
 subtest 'flags' => sub {
-    my ($status, $out) = run_command('--version');
+    my ($status, $out) = TestServer->finish('--version');
     is($status, 0, '--version');
     my $tls = PAGI::Server->has_tls ? qr/OpenSSL 3\.\d+\.\d+/ : qr/no OpenSSL/;
     my $versions =
@@ -124,7 +124,7 @@ subtest 'flags' => sub {
     like(serves('the start', 'from a file', $file), qr/listening on .*, $versions\)$/m,
         '... tells them, too');
     is((run_command('-v'))[1], $out, '-v is the same');
-    ($status, $out) = run_command('--help');
+    ($status, $out) = TestServer->finish('--help');
     is($status, 0, '--help');
 
     for my $flag (

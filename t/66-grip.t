@@ -399,9 +399,10 @@ subtest 'off' => sub {
     {
         my ($words, $reason) = @$case;
         for my $check ('', '--check') {
-            my $said = qx{$^X -Mblib=. bin/peregrine --port 0 $check @{[ map { "'$_'" } @$words ]} 2>&1};
-            isnt $?, 0, $check ? 'refused by --check' : 'refused at the start';
-            like $said, $reason, 'and why';
+            my ($status, undef, $error) =
+                TestServer->finish_forked('peregrine', qw(--port 0), $check || (), @$words);
+            isnt $status, 0, $check ? 'refused by --check' : 'refused at the start';
+            like $error, $reason, 'and why';
         }
     }
 };

@@ -11,7 +11,7 @@ use TestClient qw(get);
 use TestGate;
 use TestPool qw(application asked begin calls handlers outcomes pool_processes wait_for_stats waits);
 use TestServer;
-use TestTools   qw(patience wait_for);
+use TestTools   qw(crossed only_in_full patience wait_for);
 use TestWorkers qw(are_gone write_file);
 use Time::HiRes qw(time);
 
@@ -24,17 +24,11 @@ sub server {
     return TestServer->command(@arguments, '--worker-pool', $pool, $app);
 }
 
-for my $how (
-    [ 'one process' => () ],
-    [ 'two workers' => '--workers', 2 ],
-    [ 'process'     => '--workers', 2, '--engine', 'process' ],
-    )
-{
-    my ($title, @arguments) = @$how;
-
-    subtest "$title: deadlines" => sub {
-        my $server = server(@arguments, '--pool-workers', 2, '--pool-timeout', 2);
-        my $began  = time;
+my %ENDS = (
+    deadlines => sub {
+        my (@arguments) = @_;
+        my $server      = server(@arguments, '--pool-workers', 2, '--pool-timeout', 2);
+        my $began       = time;
         is_deeply [ map { $_->[0] } calls($server, [ sleep => [60] ], [ spin => [], 0.5 ]) ],
             [ 'Timeout', 'Timeout' ], 'calls end by the deadline of the option, and by their own';
         cmp_ok time - $began, '<', patience(30), 'in time';
@@ -55,21 +49,21 @@ for my $how (
             'the pool goes on';
         unlike $server->log, qr/noted late/, 'calls whose time was up are not made';
         is $server->stop, 0, 'the server stops';
-    };
-
-    subtest "$title: cancelled" => sub {
-        my $server = server(@arguments, '--pool-workers', 1);
-        my $gate   = TestGate->new;
+    },
+    cancelled => sub {
+        my (@arguments) = @_;
+        my $server      = server(@arguments, '--pool-workers', 1);
+        my $gate        = TestGate->new;
         asked($server, '/cancel', [ waits($gate), map { [ note => ["cancelled $_"] ] } 1 .. 3 ]);
         $gate->open('open');
         is_deeply [ calls($server, [ echo => [1] ]) ], [ [ done => [1] ] ], 'the pool goes on';
         unlike $server->log, qr/noted/, 'calls that waited are not made';
         is $server->stop, 0, 'the server stops';
-    };
-
-    subtest "$title: killed" => sub {
-        my $server = server(@arguments, '--pool-workers', 2);
-        my @before = pool_processes($server->pid);
+    },
+    killed => sub {
+        my (@arguments) = @_;
+        my $server      = server(@arguments, '--pool-workers', 2);
+        my @before      = pool_processes($server->pid);
         is scalar @before, 2, 'two processes';
         my $gate   = TestGate->new;
         my $client = begin($server, '/together', map { waits($gate) } 1 .. 3);
@@ -81,12 +75,12 @@ for my $how (
             'the call of a process that is killed says so, and no other';
         wait_for_stats($server, workers => 2, idle => 2);
         is $server->stop, 0, 'the server stops';
-    };
-
-    subtest "$title: recycled" => sub {
-        my $server = server(@arguments, '--pool-workers', 2, '--pool-max-calls', 20);
-        my @calls  = map { [ echo => [$_] ] } 1 .. 50;
-        my @before = pool_processes($server->pid);
+    },
+    recycled => sub {
+        my (@arguments) = @_;
+        my $server      = server(@arguments, '--pool-workers', 2, '--pool-max-calls', 20);
+        my @calls       = map { [ echo => [$_] ] } 1 .. 50;
+        my @before      = pool_processes($server->pid);
         my @lost;
         wait_for(sub {
             push @lost, grep { $_->[0] ne 'done' } map { calls($server, @calls) } 1;
@@ -95,11 +89,21 @@ for my $how (
         ok are_gone(@before), 'processes are replaced after their number of calls';
         is_deeply \@lost, [], 'no call is lost';
         is $server->stop, 0, 'the server stops';
-    };
+    },
+);
+
+my %HOW = (
+    'one process' => [],
+    'two workers' => [ '--workers', 2 ],
+    'process'     => [ '--workers', 2, '--engine', 'process' ],
+);
+for my $case (crossed([ sort keys %HOW ], [ sort keys %ENDS ])) {
+    my ($how, $end) = @$case;
+    subtest "$how: $end" => sub { $ENDS{$end}->(@{ $HOW{$how} }) };
 }
 
 # Calls that wait find a process as soon as it has started; processes without calls end, all but one.
-for my $how ([], [qw(--workers 2 --engine process)], [qw(--workers 1 --preload-app)]) {
+for my $how ([], [qw(--workers 2 --engine process)], only_in_full([qw(--workers 1 --preload-app)])) {
     subtest "idle: @$how" => sub {
         my $server = server(@$how, '--pool-workers', 4, '--pool-idle-timeout', 1);
         wait_for_stats($server, workers => 1, idle => 1);
@@ -165,7 +169,7 @@ subtest 'the master has gone' => sub {
     is scalar(() = $server->log =~ /cleans up/g), 2, 'and clean up';
 };
 
-for my $how ([], [ '--workers', 2 ], [ '--workers', 2, '--engine', 'process' ]) {
+for my $how ([], only_in_full([ '--workers', 2 ]), [ '--workers', 2, '--engine', 'process' ]) {
     subtest "status: @$how" => sub {
         my $server = server(@$how, '--pool-workers', 2, '--pool-queue', 1, '--status', '127.0.0.1:0');
         my $status = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});

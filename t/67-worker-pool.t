@@ -11,7 +11,7 @@ use TestClient qw(get);
 use TestGate;
 use TestPool qw(application asked begin calls handlers outcomes pool_processes waits);
 use TestServer;
-use TestTools qw(refused wait_for);
+use TestTools qw(crossed only_in_full refused wait_for);
 use TestWebSocket;
 use TestWorkers qw(write_file);
 use Time::HiRes qw(time);
@@ -119,9 +119,11 @@ sub try_stats {
 }
 
 for my $how (
-    [ 'one process, inline',       '--engine', 'inline' ],
-    [ 'one process, thread',       '--engine', 'thread' ],
-    [ 'two workers, inline',       '--engine', 'inline',  '--workers', 2 ],
+    [ 'one process, inline', '--engine', 'inline' ],
+    only_in_full(
+        [ 'one process, thread', '--engine', 'thread' ],
+        [ 'two workers, inline', '--engine', 'inline', '--workers', 2 ]
+    ),
     [ 'two workers, thread',       '--engine', 'thread',  '--workers', 2 ],
     [ 'two workers, process',      '--engine', 'process', '--workers', 2 ],
     [ 'two workers of a template', '--engine', 'process', '--workers', 2, '--preload-app' ],
@@ -211,21 +213,19 @@ for my $wrong (
     like refused(app => sub { }, worker_pool => $value), $message, "refused: $message";
 }
 
-for my $wrong (
+my @wrong = (
     [ 'die "bad\n";',                                     qr/bad/ ],
     [ '1;',                                               qr/must be a hash reference/ ],
     [ '+{ handlers => { a => sub { } }, workers => 2 };', qr/'workers' is the option pool_workers/ ],
     [ '+{ handlers => { a => sub { } }, init => sub { die "no database\n" } };', qr/no database/ ],
-    )
-{
-    my ($code, $message) = @$wrong;
-    my $file = write_file('wrong.pl', $code);
-    for my $arguments ([], [ '--workers', 1 ], [ '--workers', 1, '--preload-app' ]) {
-        my ($status, undef, $said) =
-            TestServer->finish(@$arguments, '--port', 0, '--worker-pool', $file, $app);
-        isnt $status, 0, "the start fails: $code (@$arguments)";
-        like $said, $message, '... for this reason';
-    }
+);
+for my $case (crossed(\@wrong, [ [], [ '--workers', 1 ], [ '--workers', 1, '--preload-app' ] ])) {
+    my ($code, $message) = @{ $case->[0] };
+    my @arguments = @{ $case->[1] };
+    my $file      = write_file('wrong.pl', $code);
+    my ($status, undef, $said) = TestServer->finish(@arguments, '--port', 0, '--worker-pool', $file, $app);
+    isnt $status, 0, "the start fails: $code (@arguments)";
+    like $said, $message, '... for this reason';
 }
 
 done_testing;

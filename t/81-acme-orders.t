@@ -208,10 +208,10 @@ subtest 'mistakes' => sub {
     );
     for my $text (sort keys %says) {
         for my $check ([], ['--check']) {
-            my @command = (map({ "-I$_" } @INC), 'bin/pagi-server', @$check, @{ $says{$text} }, $pagi);
-            my $output  = qx{timeout 60 $^X @{[ map { quotemeta } @command ]} 2>&1};
-            isnt $?, 0, "is refused: @$check $text";
-            like $output, qr/\Q$text\E/, '... in words';
+            my ($status, undef, $error) =
+                TestServer->finish_forked('pagi-server', @$check, @{ $says{$text} }, $pagi);
+            isnt $status, 0, "is refused: @$check $text";
+            like $error, qr/\Q$text\E/, '... in words';
         }
     }
     ok !-e "$dir/mistakes", 'nothing is made';

@@ -10,7 +10,7 @@ use IO::Socket::INET;
 use Test::More;
 use TestClient qw(exchange get);
 use TestServer;
-use TestTools qw(content ended free_port program_path wait_for);
+use TestTools qw(content crossed ended free_port only_in_full program_path wait_for);
 
 delete $ENV{PEREGRINE_ENGINE};
 my $dir  = File::Temp->newdir;
@@ -60,28 +60,51 @@ my %WAYS = (
     'EVHTP, process'              => [qw(-s EVHTP --max-workers 1 --engine process)],
 );
 
-for my $way (sort keys %WAYS) {
+# A worker that loads the application runs in both modes; without workers the modes take turns.
+my @with    = grep { "@{ $WAYS{$_} }" =~ /workers [1-9]/ } sort keys %WAYS;
+my @without = grep { "@{ $WAYS{$_} }" !~ /workers [1-9]/ } sort keys %WAYS;
+my @delayed = (
+    (map { [ $_, 'production' ] } @with),
+    (map { [ $_, 'development' ] } $with[-1], only_in_full(@with[ 0 .. $#with - 1 ])),
+    crossed(\@without, [qw(production development)])
+);
+for my $case (@delayed) {
+    my ($way, $mode) = @$case;
     my @way        = @{ $WAYS{$way} };
-    my $has_worker = "@way" =~ /workers [1-9]/;
-    for my $mode (qw(production development)) {
-        subtest "-L Delayed, $way, $mode" => sub {
-            my ($server, $port) = serve(@way, '-E', $mode, '-L', 'Delayed');
-            my ($loader, $process) = said($port) =~ /\Aone (\d+) (\d+) \z/ or return fail 'an answer';
-            ok $loader == $process || "@way" =~ /preload/,
-                'the process that serves has loaded the application';
-            is $process != $server->pid ? 1 : 0, $has_worker ? 1 : 0,
-                '... which is a worker, if there are any';
-            if ($has_worker && $mode eq 'production') {
-                write_app('two');
-                $server->signal('HUP');
-                ok wait_for(sub { said($port) =~ /\Atwo/ }), 'HUP loads new code';
-                write_app('one');
-            }
-            is $server->stop, 0, 'the server stops';
-        };
-    }
+    my $has_worker = grep { $_ eq $way } @with;
+    subtest "-L Delayed, $way, $mode" => sub {
+        my ($server, $port) = serve(@way, '-E', $mode, '-L', 'Delayed');
+        my ($loader, $process) = said($port) =~ /\Aone (\d+) (\d+) \z/ or return fail 'an answer';
+        ok $loader == $process || "@way" =~ /preload/, 'the process that serves has loaded the application';
+        is $process != $server->pid ? 1 : 0, $has_worker ? 1 : 0, '... which is a worker, if there are any';
+        if ($has_worker && $mode eq 'production') {
+            write_app('two');
+            $server->signal('HUP');
+            ok wait_for(sub { said($port) =~ /\Atwo/ }), 'HUP loads new code';
+            write_app('one');
+        }
+        is $server->stop, 0, 'the server stops';
+    };
+}
+
+# EVHTP and Peregrine have different defaults: ways that these lead to stand once in a default run.
+for my $way (
+    'EVHTP',
+    'Peregrine',
+    'Peregrine, thread',
+    'Peregrine, process',
+    only_in_full(
+        'EVHTP without workers',
+        'EVHTP, inline',
+        'EVHTP, process',
+        'Peregrine, clones',
+        'Peregrine, process, preload',
+        'Peregrine, workers'
+    )
+    )
+{
     subtest "-L Shotgun, $way" => sub {
-        my ($server, $port) = serve(@way, '-E', 'production', '-L', 'Shotgun');
+        my ($server, $port) = serve(@{ $WAYS{$way} }, '-E', 'production', '-L', 'Shotgun');
         like said($port), qr/\Aone (\d+) \1 \z/, 'a request';
         write_app('two');
         like said($port), qr/\Atwo /, 'new code at the next one';

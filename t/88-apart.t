@@ -11,7 +11,7 @@ use PAGI::Server::AppPackage;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools;
+use TestTools qw(crossed);
 
 my $dir  = realpath(File::Temp->newdir(CLEANUP => 0));
 my $home = $$;
@@ -121,11 +121,14 @@ sub check_apart {
     return;
 }
 
-for my $way (sort keys %WAYS) {
-    subtest "two of PSGI, $way"   => sub { check_apart('peregrine', 'psgi', 'psgi', @{ $WAYS{$way} }) };
-    subtest "PAGI and PSGI, $way" => sub { check_apart('peregrine', 'pagi', 'psgi', @{ $WAYS{$way} }) };
-    subtest "two by pagi-server, $way" =>
-        sub { check_apart('pagi-server', 'pagi', 'pagi', @{ $WAYS{$way} }) };
+my %KINDS = (
+    'two of PSGI'        => [qw(peregrine psgi psgi)],
+    'PAGI and PSGI'      => [qw(peregrine pagi psgi)],
+    'two by pagi-server' => [qw(pagi-server pagi pagi)],
+);
+for my $case (crossed([ sort keys %WAYS ], [ sort keys %KINDS ])) {
+    my ($way, $kind) = @$case;
+    subtest "$kind, $way" => sub { check_apart(@{ $KINDS{$kind} }, @{ $WAYS{$way} }) };
 }
 subtest 'two of PSGI in clones' => sub {
     check_apart('peregrine', 'psgi', 'psgi', '--engine', 'thread', '--workers', 1);
@@ -267,28 +270,28 @@ get '/page-NAME' => sub { 'only NAME' };
 __PACKAGE__->to_app;
 PERL
 );
-for my $framework (sort keys %FRAMEWORKS) {
+my @one_and_two = ([], [ '--engine', 'process', '--workers', 1, '--preload-app' ]);
+for my $case (crossed([ sort keys %FRAMEWORKS ], \@one_and_two)) {
+    my ($framework, $way) = @$case;
     my $module = $framework =~ s/,.*//r;
-    for my $way ([], [ '--engine', 'process', '--workers', 1, '--preload-app' ]) {
-        subtest "$framework twice @$way" => sub {
-            plan skip_all => "needs $module" if !eval "require $module; 1";
-            my @mounts = map {
-                my $text = $FRAMEWORKS{$framework} =~ s/NAME/$_/gr;
-                make_path("$dir/$module-$_/lib");    # by which Dancer2 knows the folder above
-                ('--mount', "/$_=" . spew("$module-$_/bin/app.psgi", $text));
-            } qw(red blue green);
-            my ($server, $port) = serve('peregrine', @mounts, @$way);
-            for my $name (qw(red blue green)) {
-                like get($port, "/$name/")->{body}, qr{\A$name .*\Q$dir/$module-$name\E(?:/bin)?/?\s*\z},
-                    "$name answers";
-                is get($port, "/$name/page-$name")->{body}, "only $name", '... what it has';
-                my $other = $name eq 'red' ? 'blue' : 'red';
-                is get($port, "/$name/page-$other")->{status}, 404, '... and nothing of another';
-            }
-            is $server->stop, 0, 'the server stops';
-            unlike $server->log, qr/redefine/, 'no warning';
-        };
-    }
+    subtest "$framework twice @$way" => sub {
+        plan skip_all => "needs $module" if !eval "require $module; 1";
+        my @mounts = map {
+            my $text = $FRAMEWORKS{$framework} =~ s/NAME/$_/gr;
+            make_path("$dir/$module-$_/lib");    # by which Dancer2 knows the folder above
+            ('--mount', "/$_=" . spew("$module-$_/bin/app.psgi", $text));
+        } qw(red blue green);
+        my ($server, $port) = serve('peregrine', @mounts, @$way);
+        for my $name (qw(red blue green)) {
+            like get($port, "/$name/")->{body}, qr{\A$name .*\Q$dir/$module-$name\E(?:/bin)?/?\s*\z},
+                "$name answers";
+            is get($port, "/$name/page-$name")->{body}, "only $name", '... what it has';
+            my $other = $name eq 'red' ? 'blue' : 'red';
+            is get($port, "/$name/page-$other")->{status}, 404, '... and nothing of another';
+        }
+        is $server->stop, 0, 'the server stops';
+        unlike $server->log, qr/redefine/, 'no warning';
+    };
 }
 
 done_testing;

@@ -437,12 +437,12 @@ subtest 'refused' => sub {
     {
         my ($setting, $message) = @$case;
         my $mount     = "/shop=$dir/site.psgi,workers=1,$setting";
-        my @arguments = qw(bin/peregrine --port 0 --engine process --workers 1);
-        my ($status, undef, $error) = TestServer->finish_at(@arguments, '--mount', $mount);
+        my @arguments = qw(peregrine --port 0 --engine process --workers 1);
+        my ($status, undef, $error) = TestServer->finish_forked(@arguments, '--mount', $mount);
         is $status, 2, $setting;
         like $error, qr/option --mount: '\Q$mount\E': .*$message/, '... is refused, and told why';
         my $file = write_file('server.conf', "mount = $mount\n");
-        (undef, undef, $error) = TestServer->finish_at(@arguments, '--config', $file);
+        (undef, undef, $error) = TestServer->finish_forked(@arguments, '--config', $file);
         like $error, qr{\Q$file\E line 1: option --mount: .*$message}s, '... with its line';
     }
     my ($status, undef, $error) =

@@ -18,7 +18,8 @@ BEGIN {
     }
 }
 
-my $TIMES = 20;
+# One object that is left tells already.
+my $TIMES = $ENV{PEREGRINE_BRIEF} ? 5 : 20;
 alarm patience(900);    # the limit of tests is shorter
 
 my $app = write_file('app.pl', <<'END');

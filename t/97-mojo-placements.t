@@ -22,7 +22,7 @@ BEGIN {
 }
 plan skip_all => 'built without TLS' if !Peregrine::has_tls();
 
-my $RESTARTS     = $ENV{PEREGRINE_RESTARTS} || 2;
+my $RESTARTS     = $ENV{PEREGRINE_RESTARTS} || ($ENV{PEREGRINE_BRIEF} ? 1 : 2);
 my $certificates = Certificates->new->authority('server');
 
 my $app = write_file('app.pl', <<'END');

@@ -10,7 +10,7 @@ use Test::More;
 use TestClient qw(get);
 use TestLoad;
 use TestServer;
-use TestTools qw(content wait_for);
+use TestTools qw(content crossed only_in_full wait_for);
 use TestWebSocket;
 use TestWorkers qw(directory is_gone pid_in stop_master write_file);
 
@@ -74,34 +74,32 @@ sub count_of {
 my @PLACEMENTS = ([qw(inline 0)], [qw(inline 2)], [qw(thread 0)], [qw(process 2)]);
 
 my $app = write_file('app.pl', application('one'));
-for my $placement (@PLACEMENTS) {
-    my ($engine, $workers) = @$placement;
-    for my $signal (qw(TERM QUIT)) {
-        subtest "$signal, --engine $engine --workers $workers" => sub {
-            write_file('said', '');
-            my $server = TestServer->command_of(
-                qw(peregrine --no-access-log -E production --engine), $engine,
-                '--workers' => $workers,
-                $app
-            );
-            my $port      = $server->port;
-            my $processes = $workers || 1;
-            ok wait_for(sub { count_of('one first turn') == $processes }), 'the loop runs in each process';
-            is count_of('one begins'), $processes, '... where before_server_start has come';
-            my @sockets = map { TestWebSocket->open($port, '/ws') } 1 .. 6;
-            $_->text('hello') for @sockets;
-            is_deeply [ map { $_->next } @sockets ], [ ('text one hello') x @sockets ], 'WebSockets are open';
-            my $slow = TestClient->new($port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
-            get($port, '/who') for 1 .. 4;
-            $server->signal($signal);
-            like $_->next, qr/\Aclose 1001/, 'a WebSocket is closed' for @sockets;
-            $_->close_frame(1001) for @sockets;
-            is(($slow->response || {})->{body}, 'slow', 'a request gets its answer');
-            is $server->wait,                  0,               'the server ends well';
-            is count_of('one WebSocket 1001'), scalar @sockets, 'actions have heard of each WebSocket';
-            is count_of('one finish'),         $processes,      'and the application of the end of each loop';
-        };
-    }
+for my $case (crossed(\@PLACEMENTS, [qw(TERM QUIT)])) {
+    my ($engine, $workers, $signal) = (@{ $case->[0] }, $case->[1]);
+    subtest "$signal, --engine $engine --workers $workers" => sub {
+        write_file('said', '');
+        my $server = TestServer->command_of(
+            qw(peregrine --no-access-log -E production --engine), $engine,
+            '--workers' => $workers,
+            $app
+        );
+        my $port      = $server->port;
+        my $processes = $workers || 1;
+        ok wait_for(sub { count_of('one first turn') == $processes }), 'the loop runs in each process';
+        is count_of('one begins'), $processes, '... where before_server_start has come';
+        my @sockets = map { TestWebSocket->open($port, '/ws') } 1 .. 6;
+        $_->text('hello') for @sockets;
+        is_deeply [ map { $_->next } @sockets ], [ ('text one hello') x @sockets ], 'WebSockets are open';
+        my $slow = TestClient->new($port)->send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+        get($port, '/who') for 1 .. 4;
+        $server->signal($signal);
+        like $_->next, qr/\Aclose 1001/, 'a WebSocket is closed' for @sockets;
+        $_->close_frame(1001) for @sockets;
+        is(($slow->response || {})->{body}, 'slow', 'a request gets its answer');
+        is $server->wait,                  0,               'the server ends well';
+        is count_of('one WebSocket 1001'), scalar @sockets, 'actions have heard of each WebSocket';
+        is count_of('one finish'),         $processes,      'and the application of the end of each loop';
+    };
 }
 
 for my $placement (grep { $_->[1] } @PLACEMENTS) {

@@ -139,13 +139,38 @@ sub finish {
 # Like `finish`, for a command at another path.
 sub finish_at {
     my ($class, $command, @arguments) = @_;
+    return _finished(sub {
+        exec $^X, (map { "-I$_" } @INC), $command, @arguments or die $!;
+    });
+}
+
+# Like `finish` for a program of bin/ that only checks, prints or refuses. In a default run of script/test it
+# runs in a fork of this process, which has the program's modules: to compile them is most of the work.
+sub finish_forked {
+    my ($class, $program, @arguments) = @_;
+    return $class->finish_at("bin/$program", @arguments) if !$ENV{PEREGRINE_BRIEF};
+    require PAGI::Server::Runner;
+    require PAGI::Server;
+    require Plack::Handler::Peregrine::Command if $program eq 'peregrine';
+    return _finished(sub {
+        ($0, @ARGV) = ("bin/$program", @arguments);
+        delete @SIG{ grep { defined $SIG{$_} } keys %SIG };
+        # The program ends the process.
+        print STDERR do "./bin/$program" // ($@ || "$program: $!");
+        POSIX::_exit(255);
+    });
+}
+
+# Runs code that does not return in a child: exit status, standard output, standard error.
+sub _finished {
+    my ($code) = @_;
     my ($out, $err) = (File::Temp->new, File::Temp->new);
     my $pid = _fork();
     if (!$pid) {
         open STDOUT, '>&', $out or die $!;
         open STDERR, '>&', $err or die $!;
         alarm patience(60);
-        exec $^X, (map { "-I$_" } @INC), $command, @arguments or die $!;
+        $code->();
     }
     my $ended  = ended($pid, patience(70));
     my $status = !defined $ended ? 'killed' : $ended & 127 ? "signal $ended" : $ended >> 8;
@@ -189,11 +214,12 @@ sub raw_log {
 # The first capture of a pattern once the log matches, or undef after some seconds.
 sub wait_for_log {
     my ($self, $pattern, $seconds) = @_;
-    my $end = time + ($seconds || patience(30));
+    my $began = time;
+    my $end   = $began + ($seconds || patience(30));
     while (time < $end) {
         return defined $1 ? $1 : 1 if $self->log =~ $pattern;
         last                       if waitpid($self->{pid}, WNOHANG) == $self->{pid} && $self->_reaped($?);
-        sleep 0.02;
+        sleep TestTools::pause_since($began);
     }
     return $self->log =~ $pattern ? defined $1 ? $1 : 1 : undef;
 }

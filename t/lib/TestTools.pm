@@ -10,12 +10,13 @@ use warnings;
 use Carp           ();
 use Exporter       qw(import);
 use IO::Socket::IP ();
+use List::Util     qw(max min);
 use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(
-    content ended for_this_perl free_port freeze has_ipv6 is_emulated not_repeated patience program_path
-    refused wait_for write_old_file
+    content crossed ended for_this_perl free_port freeze has_ipv6 is_emulated not_repeated only_in_full
+    patience program_path refused wait_for write_old_file
 );
 
 # The path of an installed program; undef if PATH has none.
@@ -30,6 +31,27 @@ sub program_path {
 sub not_repeated {
     my (@rows) = @_;
     return $ENV{PEREGRINE_ENGINE} ? () : @rows;
+}
+
+# Rows of a test that only `script/test --all` and a run of the file alone need: the other rows, or another
+# file, guard the same lines.
+sub only_in_full {
+    my (@rows) = @_;
+    return $ENV{PEREGRINE_BRIEF} ? () : @rows;
+}
+
+# Each value of the first list with each value of the second one, as [ first, second ]. A default run of
+# script/test takes the values in turns: each of them is in at least one row.
+sub crossed {
+    my ($first, $second) = @_;
+    if (!$ENV{PEREGRINE_BRIEF}) {
+        return map {
+            my $value = $_;
+            map { [ $value, $_ ] } @$second
+        } @$first;
+    }
+    my $last = (@$first > @$second ? @$first : @$second) - 1;
+    return map { [ $first->[ $_ % @$first ], $second->[ $_ % @$second ] ] } 0 .. $last;
 }
 
 # The factor for all times that tests wait, for machines where programs are slow, as under script/vm.
@@ -162,14 +184,23 @@ sub freeze {
     });
 }
 
+# Seconds until a test looks again for something that it has awaited since a time: a tenth of the time that it
+# has waited already. A look may cost as much as a request, and fifty a second would take a processor from the
+# servers that the test waits for.
+sub pause_since {
+    my ($began) = @_;
+    return min(0.25, max(0.02, (time - $began) / 10));
+}
+
 # Calls a code reference until it returns a true value, for 30 seconds by default, and returns the last value.
 sub wait_for {
     my ($what, $seconds) = @_;
-    my $end = time + patience($seconds || 30);
+    my $began = time;
+    my $end   = $began + patience($seconds || 30);
     while (1) {
         my $answer = $what->();
         return $answer if $answer || time >= $end;
-        sleep 0.02;
+        sleep pause_since($began);
     }
     return;
 }
