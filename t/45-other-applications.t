@@ -36,7 +36,7 @@ my %psgi = (
 for my $name (sort keys %psgi) {
     subtest $name => sub {
         my $file = write_file($name, $psgi{$name});
-        my ($status, $out, $err) = TestServer->finish('--port', 0, $file);
+        my ($status, $out, $err) = TestServer->finish_forked('pagi-server', '--port', 0, $file);
         is($status, 1, 'the start fails');
         like(
             $err,
@@ -45,7 +45,7 @@ for my $name (sort keys %psgi) {
         );
         like($err, qr/\Q$file\E looks like a PSGI application/, '... the file looked like one before');
         unlike($err, qr/listening/, '... and nobody is served');
-        ($status, $out, $err) = TestServer->finish('--check', $file);
+        ($status, $out, $err) = TestServer->finish_forked('pagi-server', '--check', $file);
         is($status, 0, '--check calls no application');
         like(
             $err,
@@ -82,7 +82,8 @@ subtest 'applications of PAGI' => sub {
         local $INC{'PAGI/App/WrapPSGI.pm'} = 'here';
         is(PAGI::Server::AppKind::of_text('My::App->to_app', 'app.psgi'), undef, 'with modules of PAGI');
     }
-    my ($status, undef, $err) = TestServer->finish('--check', 'examples/pagi/hello/app.pl');
+    my ($status, undef, $err) =
+        TestServer->finish_forked('pagi-server', '--check', 'examples/pagi/hello/app.pl');
     is($status, 0, 'an example');
     unlike($err, qr/looks like/, '... is none of another kind');
 };
@@ -93,7 +94,8 @@ subtest 'values that are no code references' => sub {
     write_file('lib/Mojolicious.pm', 'package Mojolicious; sub new { bless {}, shift } 1;');
     my @lib = ('-I', "$directory/lib");
     for my $code ('use Mojolicious; Mojolicious->new', 'use Mojolicious; 1') {
-        my ($status, undef, $err) = TestServer->finish('--check', @lib, write_file('mojo.pl', $code));
+        my ($status, undef, $err) =
+            TestServer->finish_forked('pagi-server', '--check', @lib, write_file('mojo.pl', $code));
         is($status, 1, "$code: the start fails");
         like(
             $err,
@@ -101,7 +103,7 @@ subtest 'values that are no code references' => sub {
             '... and says why'
         );
     }
-    my ($status, undef, $err) = TestServer->finish('--check', @lib, 'Mojolicious');
+    my ($status, undef, $err) = TestServer->finish_forked('pagi-server', '--check', @lib, 'Mojolicious');
     is($status, 1, 'a module without to_app: the start fails');
     like($err, qr/it has no method to_app\. It looks like a Mojolicious application/, '... and says why');
     unshift @INC, "$directory/lib";

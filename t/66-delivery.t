@@ -12,7 +12,7 @@ use TestClient qw(get);
 use TestHTTP2;
 use TestServer;
 use TestStream;
-use TestTools   qw(content free_port wait_for);
+use TestTools   qw(content free_port only_in_full wait_for);
 use TestWorkers qw(children directory is_gone stop_master write_file);
 use TestWebSocket;
 
@@ -337,7 +337,7 @@ sub in_kernel {
     return $sum;
 }
 
-for my $placement ('process', 'thread') {
+for my $placement ('process', only_in_full('thread')) {
     subtest "many clients of one topic that do not read, $placement" => sub { many($placement) };
 }
 

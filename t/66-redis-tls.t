@@ -212,9 +212,10 @@ subtest 'options' => sub {
         )
     {
         my ($url, $why) = @$case;
-        my $said = qx{$^X -Mblib=. bin/pagi-server --check --channels '$url' $app 2>&1};
-        isnt $?, 0, "$url is refused";
-        like $said, $why, 'and why';
+        my ($status, undef, $error) =
+            TestServer->finish_forked('pagi-server', '--check', '--channels', $url, $app);
+        isnt $status, 0, "$url is refused";
+        like $error, $why, 'and why';
     }
 };
 

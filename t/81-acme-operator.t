@@ -51,7 +51,7 @@ sub facts () {
 }
 
 sub command (@words) {
-    my ($status, $out, $error) = TestServer->finish_at('bin/peregrine', @words);
+    my ($status, $out, $error) = TestServer->finish_forked('peregrine', @words);
     return { status => $status, out => $out, error => $error };
 }
 

@@ -202,10 +202,10 @@ subtest 'mistakes' => sub {
     );
     for my $text (sort keys %says) {
         for my $way ([], ['--check']) {
-            my @command = (map({ "-I$_" } @INC), 'bin/pagi-server', @$way, @{ $says{$text} }, $pagi);
-            my $output  = qx{$^X @{[ map { quotemeta } @command ]} 2>&1};
-            isnt $?, 0, 'is refused: ' . join ' ', @$way, @{ $says{$text} };
-            like $output, qr/\Q$text\E/, '... in words';
+            my ($status, undef, $error) =
+                TestServer->finish_forked('pagi-server', @$way, @{ $says{$text} }, $pagi);
+            isnt $status, 0, 'is refused: ' . join ' ', @$way, @{ $says{$text} };
+            like $error, qr/\Q$text\E/, '... in words';
         }
     }
 };

@@ -95,9 +95,10 @@ subtest 'what is refused' => sub {
     {
         my ($settings, $why) = @$case;
         my $mount = "/x=$dir/said.psgi,psgi,$settings";
-        my $said  = qx{$^X -Mblib=. bin/peregrine --check --engine process --workers 1 --mount $mount 2>&1};
-        isnt $?, 0, "$settings is refused";
-        like $said, $why, 'and why';
+        my ($status, undef, $error) =
+            TestServer->finish_forked('peregrine', qw(--check --engine process --workers 1 --mount), $mount);
+        isnt $status, 0, "$settings is refused";
+        like $error, $why, 'and why';
     }
 };
 

@@ -325,7 +325,7 @@ SKIP: {
 
 # Status, and all that is said, of a command that ends.
 sub outcome {
-    my ($status, $out, $error) = TestServer->finish_at('bin/peregrine', @_);
+    my ($status, $out, $error) = TestServer->finish_forked('peregrine', @_);
     return ($status, "$out$error");
 }
 
@@ -446,7 +446,7 @@ subtest 'refused' => sub {
         like $error, qr{\Q$file\E line 1: option --mount: .*$message}s, '... with its line';
     }
     my ($status, undef, $error) =
-        TestServer->finish_at(qw(bin/peregrine --port 0 --mount), "/shop=$dir/site.psgi,user=nobody");
+        TestServer->finish_forked(qw(peregrine --port 0 --mount), "/shop=$dir/site.psgi,user=nobody");
     is $status, 2, 'a user of a mount without workers';
     like $error, qr/setting 'user' is for workers that only this mount has: set 'workers' as well/,
         '... is refused, and told why';

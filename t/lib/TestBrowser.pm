@@ -15,6 +15,7 @@ use TestTools   qw(patience);
 use Time::HiRes qw(sleep time);
 
 my $PATIENCE = patience(60);    # seconds until a page must show what the test expects
+my $OWNER    = $$;
 
 sub is_there {
     return _program('chromedriver') && _program('chromium');
@@ -175,7 +176,7 @@ sub submit {
 
 sub DESTROY {
     my ($self) = @_;
-    return if !$self->{pid};
+    return if !$self->{pid} || $$ != $OWNER;
     local ($?, $@, $!);
     eval { $self->_call(DELETE => $self->{session}) } if $self->{session};
     for my $signal (qw(TERM KILL)) {
