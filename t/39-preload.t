@@ -242,7 +242,7 @@ subtest 'a template that dies' => sub {
     my @clients = load($port);
     application(2);
     kill KILL => $old;
-    ok($server->wait_for_log(qr/the template \($old\) has ended: it was killed by SIGKILL/),
+    ok($server->wait_for_log(qr/the template \($old\) has ended: the process was killed by SIGKILL/),
         'the log says so');
     my ($template) = $server->wait_for_log(qr/loaded in (?!$old\b)(\d+)/);
     ok($template, 'another one loads the application');
@@ -284,7 +284,7 @@ subtest 'applications that cannot be preloaded' => sub {
             qr/has made an IO::Async::Loop, which processes cannot share: it has to be made in each/,
         'die "broken\n";'  => qr/Error loading \S*app\.pl: broken/,
         'exit 3;'          => qr/Error loading \S*app\.pl: it called exit\(3\)/,
-        'kill KILL => $$;' => qr/it was killed by SIGKILL/,
+        'kill KILL => $$;' => qr/^Error: the process that loads the code was killed by SIGKILL/m,
     );
     $why{'use threads; threads->create(sub { sleep 100 })->detach;'} = qr/has started threads \(2 run\)/
         if $Config{useithreads};

@@ -39,8 +39,8 @@ PERL
 my %DEEDS = (
     # An application of PAGI has begun its response when it dies.
     'an exception' => [ q{die "no database\n"}, qr{GET /login: (?:status 500|an answer that was cut)} ],
-    'an exit'      => [ q{exit 3},              qr{it has exited with status 3 during its start} ],
-    'a process that dies' => [ q{kill KILL => $$}, qr{it was killed by SIGKILL during its start} ],
+    'an exit'      => [ q{exit 3},              qr{the process has exited with status 3 during its start} ],
+    'a process that dies' => [ q{kill KILL => $$}, qr{the process was killed by SIGKILL during its start} ],
     'code that blocks'    =>
         [ q{select undef, undef, undef, 1000}, qr{GET /login: no answer within $SECONDS s} ],
 );

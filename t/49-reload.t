@@ -247,8 +247,12 @@ subtest 'code that cannot be loaded is shown until it can' => sub {
     ok(wait_for(sub { page($port)->{status} == 500 }), 'a startup that fails');
     like(page($port, @html)->{body}, qr/no database\n&lt;b&gt;/, '... is shown as well');
     replace_file("$dir/lib/My/Name.pm", "exit 3;\n");
-    ok(wait_for(sub { page($port, @html)->{body} =~ /it has exited with status 3 during its start/ }),
-        'and an exit, and a change in a module while nothing runs');
+    ok(
+        wait_for(
+            sub { page($port, @html)->{body} =~ /the process has exited with status 3 during its start/ }
+        ),
+        'and an exit, and a change in a module while nothing runs'
+    );
     unlink "$dir/lib/My/Name.pm";
     ok(wait_for(sub { page($port, @html)->{body} =~ m{locate My/Name\.pm} }), 'and a file that is gone');
     write_file($app,                  code(4));

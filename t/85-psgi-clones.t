@@ -386,7 +386,7 @@ APP
         get($port, '/exit');
         ok wait_for(sub { -e "$dir/held" }, 60), 'an interpreter hangs at its start';
         if ($limited) {
-            my $late = 'did not start within ' . 2 * $PATIENCE . ' s and is left alone';
+            my $late = 'the thread did not start within ' . 2 * $PATIENCE . ' s and is left alone';
             ok $server->wait_for_log(qr/interpreter \d cannot start: $late/), '... and is given up';
             unlink "$dir/hold";
             ok wait_for(sub { threads_of($pid) == 5 }, 60), '... another one takes its place';

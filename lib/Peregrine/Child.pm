@@ -21,7 +21,9 @@ sub new {
     my $self   = bless { %args{qw(link loop server log is_thread)} }, $class;
     my $ignore = sub { };
     # The terminal's signals are for the master, which tells its children.
-    $self->{process} = Peregrine::Process->new(%args{qw(loop server log)},
+    $self->{process} = Peregrine::Process->new(
+        %args{qw(loop server log)},
+        is_child => 1,
         on => { (map { $_ => $ignore } qw(INT QUIT HUP USR2 TTIN TTOU)), USR1 => sub { $_[0]->reopen_logs } },
     );
     if (!$args{is_thread}) {

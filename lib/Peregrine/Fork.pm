@@ -7,6 +7,7 @@ our $VERSION = '0.003000';
 
 use B ();
 use Config;
+use Errno      qw(EBADF);
 use File::Spec ();
 use IO::Async::Loop;
 use Peregrine;
@@ -69,7 +70,7 @@ my %SERVERS = map { $_ => 1 } MASTERS_SIGNALS, 'CHLD';
 # Without a handler of SIGALRM, `alarm` in a request would end the process.
 sub _stays {
     my ($name) = @_;
-    return 1 if $name =~ /\A(?:__|PIPE\z)/;
+    return 1 if $name =~ /\A(?:__|(?:PIPE|XFSZ)\z)/;
     return 0 if $SERVERS{$name};
     my $stash   = B::svref_2object($SIG{$name})->STASH;
     my $package = $stash->can('NAME') ? $stash->NAME // '' : '';
@@ -179,6 +180,22 @@ sub become {
         or POSIX::_exit(127);
 }
 
+my @STANDARD = ([ \*STDIN, '<' ], [ \*STDOUT, '>' ], [ \*STDERR, '>' ]);
+
+# Opens /dev/null in place of standard handles, and at their descriptors, that code has closed. The server's
+# next socket would be there otherwise, and programs that the application starts would read it and write to
+# it.
+sub fill_standard_descriptors {
+    for my $number (0 .. 2) {
+        my ($handle, $mode) = @{ $STANDARD[$number] };
+        open $handle, $mode, '/dev/null' or return if !defined fileno $handle;
+        my $copy = POSIX::dup($number);
+        if    (defined $copy) { POSIX::close($copy) }
+        elsif ($! == EBADF)   { POSIX::open('/dev/null', POSIX::O_RDWR()) }
+    }
+    return;
+}
+
 sub how_it_ended {
     my ($status) = @_;
     my $signal = $status & 127;
@@ -262,6 +279,13 @@ would lead into a loop of the caller.
 In a child: becomes a program that runs C<main> of the module and has nothing of the application nor of the
 sockets. C<ps> shows the first argument. The listed descriptors are its standard input and output. Never
 returns.
+
+=head2 fill_standard_descriptors
+
+    Peregrine::Fork::fill_standard_descriptors();
+
+Opens F</dev/null> in place of standard handles, and at their descriptors, that code has closed when it was
+loaded.
 
 =head2 name_program
 

@@ -243,7 +243,8 @@ sub _start_child {
 }
 
 # The word for a child in messages.
-sub _kind { return 'worker' }
+sub _kind  { return 'worker' }
+sub _means { return 'the process' }
 
 # Makes the child's process, which gets `$there`: the other end of the child's link.
 sub _launch {
@@ -448,7 +449,8 @@ sub _count_restart {
 
 sub _not_started {
     my ($self, $child, $status) = @_;
-    my $reason = $child->{killed} // $child->{reason} // 'it ' . _how_it_ended($status) . ' during its start';
+    my $end    = $child->{killed} // _how_it_ended($status) . ' during its start';
+    my $reason = !defined $child->{killed} && $child->{reason} || $self->_means . " $end";
     my $number = $child->{number};
     $self->_count_restart('failed_start');
     if ($child->{replaces} && $self->{children}{ $child->{replaces} }) {

@@ -22,6 +22,10 @@ use Scalar::Util qw(blessed refaddr weaken);
 $SIG{PIPE} = sub { }
     if ($SIG{PIPE} // '') eq 'IGNORE';
 
+# A log or a body that would get longer than the system lets files be (ulimit -f) is a failed write, as on a
+# full disk. The signal would end the process without a word.
+$SIG{XFSZ} //= sub { };
+
 # Objects are not copied into clones of the interpreter, see Peregrine::Threads. A copy of a loop would close
 # descriptors of the original, and undo its signal handlers.
 sub CLONE_SKIP                  { return 1 }
@@ -29,7 +33,8 @@ sub IO::Async::Loop::CLONE_SKIP { return 1 }
 
 sub new {
     my ($class, %args) = @_;
-    my $self = bless { %args{qw(loop log server stop_within)}, on => $args{on} || {}, pid => $$ }, $class;
+    my $self = bless { %args{qw(loop log server stop_within is_child)}, on => $args{on} || {}, pid => $$ },
+        $class;
     weaken($self->{$_}) for qw(loop server);
     return $self;
 }
@@ -102,7 +107,8 @@ sub run {
     my ($self) = @_;
     my ($loop, $log, $server) = @{$self}{qw(loop log server)};
     my $exception;
-    $running = { log => $log, pid => $$, then => ENDS };
+    my $then = $self->{is_child} ? 'this process ends' : ENDS;
+    $running = { log => $log, pid => $$, then => $then };
     do {
         my $ok = eval { $loop->run; 1 };
         $exception = $@;

@@ -71,8 +71,10 @@ sub _gone {
     $self->_hear(@$_) for $self->{link}->read_lines;
     $self->_unlimit;
     $self->{link}->close;
+    my $process = 'the process' . ($self->{state} eq 'loading' ? ' that loads the code' : '');
+    my $end     = $self->{killed} // Peregrine::Fork::how_it_ended($status);
     $self->{state} = 'gone';
-    my $why = $self->{killed} // $self->{reason} // 'it ' . Peregrine::Fork::how_it_ended($status);
+    my $why = !defined $self->{killed} && $self->{reason} || "$process $end";
     delete($self->{on_end})->($self, $why, $status);
     return;
 }
@@ -114,7 +116,7 @@ sub leave {
 sub kill {
     my ($self, $why) = @_;
     return if $self->{state} eq 'gone';
-    $self->{killed} //= "it $why and was killed";
+    $self->{killed} //= "$why and was killed";
     kill KILL => $self->{pid};
     return;
 }

@@ -62,7 +62,8 @@ sub new {
 
 # ---- In the interpreter that is cloned ----------------------------------------------------------
 
-sub _kind { return 'interpreter' }
+sub _kind  { return 'interpreter' }
+sub _means { return 'the thread' }
 
 sub _name {
     my ($self, $child) = @_;

@@ -412,8 +412,20 @@ pub const Pool = struct {
     fn tellLeftOut(pool: *Pool, err: anyerror) void {
         const others = pool.worker.troubles.joins.add(pool.worker.clock.now) orelse return;
         var buffer: [160]u8 = undefined;
-        const text = "An interpreter cannot join the engine: {t}{f}";
-        pool.worker.say(.err, &buffer, text, .{ err, others });
+        const text = "An interpreter cannot join the engine: {s}{f}";
+        pool.worker.say(.err, &buffer, text, .{ reasonText(err), others });
+    }
+
+    /// A reason in words for operators; a rare reason's name.
+    fn reasonText(err: anyerror) []const u8 {
+        return switch (err) {
+            error.OutOfMemory, error.SystemResources => io.failureText(@backingInt(std.posix.E.NOMEM)),
+            error.ProcessDescriptorsExhausted => io.failureText(@backingInt(std.posix.E.MFILE)),
+            error.SystemDescriptorsExhausted => io.failureText(@backingInt(std.posix.E.NFILE)),
+            error.TooManyInterpreters => "there are too many interpreters",
+            error.VersionDiffers => "another version of the program has started the interpreter",
+            else => @errorName(err),
+        };
     }
 
     const joins_max = peregrine.api_limits.joins_per_round_max;

@@ -11,6 +11,7 @@ use PAGI::Server::AppPackage;
 use PAGI::Server::EventCheck;
 use PAGI::Server::Exception;
 use Peregrine::Fork;
+use overload     ();
 use Scalar::Util qw(blessed reftype);
 
 # Bytes of a file that are read to tell its kind.
@@ -145,6 +146,8 @@ sub _normalized {
         die "Error loading $origin: to_app must return a code reference, got: "
             . PAGI::Server::EventCheck::shown($app) . "\n";
     }
+    # An object that is called as a function.
+    return \&$value if blessed $value && overload::Method($value, '&{}');
     my $hint = _hint() // (ref $value ? '' : '. Its last statement gives it: \&app;');
     die "Error loading $origin: it must give a code reference, got: "
         . PAGI::Server::EventCheck::shown($value)
@@ -165,7 +168,7 @@ sub _from_file {
     open my $in, '<', $file or die "App file cannot be read: $file: $!\n";
     close $in;
     my $path  = File::Spec->rel2abs($file);
-    my $do    = _in_own_package($path, 'sub { return do $_[0] }');
+    my $do    = _filling(_in_own_package($path, 'sub { return do $_[0] }'));
     my $value = do {
         local $0    = $path;
         local @ARGV = ();
@@ -176,13 +179,23 @@ sub _from_file {
     return $value;
 }
 
+# A function that loads code, and does without standard handles that the code closes.
+sub _filling {
+    my ($load) = @_;
+    return sub {
+        my $value = $load->(@_);
+        Peregrine::Fork::fill_standard_descriptors();
+        return $value;
+    };
+}
+
 # Loads a script of Mojolicious, or the class of an application.
 sub _from_mojolicious {
     my ($name) = @_;
     my $server = Mojo::Server::Peregrine->new;
     my $app    = eval {
         PAGI::Server::AppPackage::with_own_state(
-            sub { return is_file($name) ? $server->load($name) : $server->load_class($name) });
+            _filling(sub { return is_file($name) ? $server->load($name) : $server->load_class($name) }));
     };
     my $error = $@;
     Peregrine::Fork::show_again();

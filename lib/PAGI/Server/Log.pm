@@ -100,6 +100,7 @@ sub adopt_warnings {
     return if $SIG{__WARN__};
     $SIG{__WARN__} = $ADOPTER = sub {
         my ($text) = @_;
+        local ($,, $\);
         print STDERR $PRINTING ? $text : $class->line($format, warn => $text =~ s/\s+\z//r);
     };
     return;
@@ -129,7 +130,7 @@ sub _print {
     my $is_ours = !$handler || $ADOPTER && $handler eq $ADOPTER;
     my $line    = $is_json ? _json($level, $text, $request || {}) : _visible(bytes_of($text)) . "\n";
     $line = _begun($is_json, $level, $line) if $is_ours;
-    local $@;
+    local ($@, $,, $\);
     # Expected: a handler that dies, as one does that makes all warnings fatal. The caller must not be harmed.
     eval { CORE::warn($line); 1 } or print STDERR $line;
     return;

@@ -57,7 +57,9 @@ sub join {
     for (1 .. JOIN_S) {
         my $worker = eval { Peregrine::Worker->join(fileno $args{socket}, 1000, $args{is_sync}) };
         return $class->_new($configuration, $worker) if $worker;
-        die $@                                       if $@ !~ /\btimed out\b/ || $args{link}->has_news;
+        next if $@ =~ /\btimed out\b/ && !$args{link}->has_news;
+        my $reason = $@ =~ s/\APeregrine::Worker: //r =~ s/ at \S+ line [0-9]+\.\n\z//r;
+        die $reason =~ /Connection refused\z/ ? "$reason (the engine's log says why)\n" : "$reason\n";
     }
     die "no engine has come within ${\JOIN_S} seconds\n";
 }

@@ -130,12 +130,28 @@ sub begin {
     $self->{control}     = Peregrine::Server::Control->new(%{$self}{qw(loop log)}, supervisor => $self);
     my $engine = $self->{placement}->has_engine_process ? $self->_start_engine : Future->done;
     $self->{master} = $self->_make_master;
+    weaken(my $weak = $self);
     my $starting = $engine->then(sub { $self->_start_pool })->then(sub {
         $_->start for @{ $self->{mount_pools} };
         $self->{figures}->note($self->{loop}, $self) if $self->{figures};
         return $self->{master}->start;
     });
-    return $starting->on_fail(sub { $self->close if !$self->{stopping} });
+    return $starting->else(sub {
+        my @failure = @_;
+        return $weak->_end_failed_start->then(sub { Future->fail(@failure) });
+    });
+}
+
+# Ends the processes of a failed start before its caller hears of the failure: the caller may end then, and
+# they would keep sockets and memory until they notice.
+sub _end_failed_start {
+    my ($self) = @_;
+    return Future->done if $self->{stopping};
+    return $self->_end_processes('stop')->on_ready(sub {
+        return if $self->{stopping};
+        $self->close;
+        $self->{deadline}->clear;
+    });
 }
 
 sub _mount_pools {
@@ -562,21 +578,28 @@ sub end {
         else                              { $self->{engine_master}->$way }
         return $self->{stopping};
     }
-    my ($loop, $monitor) = @{$self}{qw(loop monitor)};
+    my $loop = $self->{loop};
     $self->{running} = 0;
-    $self->{deadline}->begin($self->{options}{shutdown_timeout});
     my $stopping = $self->{stopping} = $loop->new_future;
     $self->{listeners}->close;
+    $self->_end_processes($way)->on_ready(sub { $self->_all_stopped })->retain;
+    return $stopping;
+}
+
+# Ends all processes, the engine first. `way`: as for `end`.
+sub _end_processes {
+    my ($self, $way) = @_;
+    return $self->{ending} if $self->{ending};
+    my $monitor = $self->{monitor};
+    $self->{deadline}->begin($self->{options}{shutdown_timeout});
     # At a take-over the new program shows the status from now on; otherwise it is shown to the end.
     my $status = $way eq 'retire'       ? $monitor->stop_process       : undef;
     my $engine = $self->{engine_master} ? $self->{engine_master}->$way : Future->done;
-    my $stopped =
+    return $self->{ending} =
         $engine->then(sub { $self->_end_interpreters($way) })
         ->then(sub { $status || $monitor->stop_process })
         ->then(sub { $self->{hub}  ? $self->{hub}->stop_process : Future->done })
         ->then(sub { $self->{pool} ? $self->_stop_pool          : Future->done });
-    $stopped->on_ready(sub { $self->_all_stopped })->retain;
-    return $stopping;
 }
 
 sub _end_interpreters {
@@ -628,7 +651,7 @@ sub close {
     $self->{reload}->stop                 if $self->{reload};
     $self->{takeover}->unlimit            if $self->{takeover};
     $self->{pool}->abandon                if $self->{pool};
-    delete @{$self}{qw(master engine_master mount_pools join_socket engine_socket)};
+    delete @{$self}{qw(master engine_master mount_pools join_socket engine_socket ending)};
     $self->{server}->closes($at_once) if $self->{server};
     return;
 }

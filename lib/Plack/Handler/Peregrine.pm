@@ -5,11 +5,14 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Carp qw(croak);
+use Carp     qw(croak);
+use overload ();
 use Plack::Handler::Peregrine::Options;
 use Plack::Handler::Peregrine::Server;
 use Peregrine::Daemon;
+use Peregrine::Fork;
 use Peregrine::Server::Configuration;
+use Scalar::Util qw(blessed);
 
 sub new {
     my ($class, @options) = @_;
@@ -21,7 +24,10 @@ sub defaults { return () }
 
 sub run {
     my ($self, $app) = @_;
-    my $server        = $self->_server($app);
+    # An object that is called as a function, as other servers call it.
+    $app = \&$app if blessed $app && overload::Method($app, '&{}');
+    my $server = $self->_server($app);
+    Peregrine::Fork::fill_standard_descriptors();
     my $in_background = $self->{daemonize} ? Peregrine::Daemon->daemonize : undef;
     $server->own_loop;
     $server->start or return;
