@@ -45,8 +45,10 @@ RULE: for my $rule (@$rules) {
     return 1;
 }
 
-# A complete row with these settings; undef if there is none.
-sub completed ($self, $row) { return $self->is_allowed($row) ? $self->_filled_in({%$row}) : undef }
+# A complete row with these settings; undef if there is none. `name`: without this factor the row is allowed.
+sub completed ($self, $row, $name = undef) {
+    return $self->is_allowed($row, $name) ? $self->_filled_in({%$row}) : undef;
+}
 
 # Fills in a row that is allowed so far.
 sub _filled_in ($self, $row) {
@@ -60,17 +62,25 @@ sub _filled_in ($self, $row) {
     return;
 }
 
-# The names of all pairs of a row, or only of the pairs with one factor.
-sub pairs_of ($self, $row, @only) {
+# The names of all pairs of a row.
+sub pairs_of ($self, $row) {
     my @names = grep { defined $row->{$_} } @{ $self->{names} };
-    my ($own) = grep { @only && $names[$_] eq $only[0] } 0 .. $#names;
     my @pairs;
     for my $at (0 .. $#names) {
-        for my $other (!@only || $at == $own ? $at + 1 .. $#names : $own > $at ? $own : ()) {
-            push @pairs, join "\0", map { ($_, $row->{$_}) } @names[ $at, $other ];
-        }
+        push @pairs, join "\0", map { ($_, $row->{$_}) } $names[$at], $_ for @names[ $at + 1 .. $#names ];
     }
     return @pairs;
+}
+
+# How many open pairs a row would get with this setting of a factor.
+sub _gain ($self, $row, $factor, $setting, $open) {
+    my ($gain, $is_behind, $own) = (0, 0, "$factor\0$setting");
+    for my $name (@{ $self->{names} }) {
+        if ($name eq $factor) { $is_behind = 1; next }
+        my $other = $row->{$name} // next;
+        $gain++ if $open->{ $is_behind ? "$own\0$name\0$other" : "$name\0$other\0$own" };
+    }
+    return $gain;
 }
 
 # All pairs that some allowed row has.
@@ -118,13 +128,9 @@ sub _candidate ($self, $begin, $open) {
     my $row = { split /\0/, $begin };
     for my $name (shuffle grep { !defined $row->{$_} } @{ $self->{names} }) {
         my @ranked = shuffle @{ $self->{settings}{$name} };
-        my %gain;
-        for my $setting (@ranked) {
-            $gain{$setting} = grep { $open->{$_} } $self->pairs_of({ %$row, $name => $setting }, $name);
-        }
-        my ($best) = grep { $self->completed({ %$row, $name => $_ }) }
+        my %gain   = map { $_ => $self->_gain($row, $name, $_, $open) } @ranked;
+        $row->{$name} = first { $self->completed({ %$row, $name => $_ }, $name) }
             sort { $gain{$b} <=> $gain{$a} } @ranked;
-        $row->{$name} = $best;
     }
     return $row;
 }
