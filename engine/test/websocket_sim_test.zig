@@ -5,6 +5,7 @@
 //!
 //! A failure prints its seed; PEREGRINE_SEED replays that one, PEREGRINE_SEEDS sets how many are run.
 const std = @import("std");
+const brief = @import("brief.zig");
 const per = @import("peregrine");
 const Client = @import("websocket_client.zig").Client;
 const testing = std.testing;
@@ -254,7 +255,9 @@ fn history(seed: u64) !void {
 test "every message comes back, and before the end" {
     const environ = testing.environ;
     if (environ.getPosix("PEREGRINE_SEED")) |text| return history(try std.fmt.parseInt(u64, text, 10));
-    const count = if (environ.getPosix("PEREGRINE_SEEDS")) |text| try std.fmt.parseInt(u64, text, 10) else 60;
+    const asked = environ.getPosix("PEREGRINE_SEEDS");
+    const seeds = if (asked) |text| try std.fmt.parseInt(u64, text, 10) else 60;
+    const count = if (brief.isBrief()) @min(seeds, 20) else seeds;
     for (0..count) |seed| history(seed) catch |err| {
         std.debug.print("\nseed {d} fails: PEREGRINE_SEED={d} replays it\n", .{ seed, seed });
         return err;

@@ -295,7 +295,7 @@ test "the hub goes on with whatever random bytes say" {
         try write(&after, gpa, &again);
         after.tick(std.math.maxInt(u64));
     }
-    if (seeds.areMany()) try testing.expect(read_well > 0 and read_well < 3000);
+    if (seeds.are_many) try testing.expect(read_well > 0 and read_well < 3000);
 }
 
 /// Changes bytes behind the magic: some random bytes, a number to its largest value, or one byte by one.

@@ -259,7 +259,7 @@ test "readers of nodes that lose the hub, and of a hub that dies, miss nothing o
     const seeds: Seeds = try .init(1000, 50);
     var resets: usize = 0;
     for (seeds.first..seeds.end) |seed| resets += try live(seed, .all, false);
-    if (seeds.areMany()) try testing.expect(resets > 0);
+    if (seeds.are_many) try testing.expect(resets > 0);
 }
 
 test "readers miss nothing, and get no reset, when a hub takes over from another one" {
@@ -271,7 +271,7 @@ test "readers that are behind a short history get a reset" {
     const seeds: Seeds = try .init(2000, 25);
     var resets: usize = 0;
     for (seeds.first..seeds.end) |seed| resets += try live(seed, .none, true);
-    if (seeds.areMany()) try testing.expect(resets > 0);
+    if (seeds.are_many) try testing.expect(resets > 0);
 }
 
 /// Moves all bytes between a node and its hub.

@@ -5,12 +5,16 @@ const testing = std.testing;
 const linux = std.os.linux;
 const per = @import("peregrine");
 const tls = per.tls;
+const brief = @import("brief.zig");
 const certificates = @import("certificates.zig");
 const path = certificates.path;
 const files = certificates.files;
 const gpa = testing.allocator;
 
-const seeds = 20;
+/// The seeds of each test. Settings depend on a seed's rest by two and by three.
+fn seedCount() u64 {
+    return if (brief.isBrief()) 6 else 20;
+}
 
 /// `/size/N`: N bytes; `/file/N`: the same from a file; `/cut`: half a response; everything else: what was
 /// asked and how it came.
@@ -181,11 +185,11 @@ fn secure() per.ServerConfig {
 const trusting: tls.ClientConfig = .{ .alpn = &.{ "none of ours", "http/1.1" } };
 
 test "requests and answers of every size over many networks, with both versions" {
-    for (0..seeds) |seed| {
+    for (0..seedCount()) |seed| {
         const version: tls.Version = if (seed % 2 == 0) .tls1_3 else .tls1_2;
         const options: per.io.Sim.Options = .{
             .seed = seed,
-            .window_bytes = if (seed < seeds / 2) 500 else 200_000,
+            .window_bytes = if (seed < seedCount() / 2) 500 else 200_000,
             .seals = seed % 3 == 0,
         };
         var scene: Scene = try .init(
@@ -238,7 +242,7 @@ test "a large file goes in turns, pipelined requests are answered in order, and 
 }
 
 test "a client's close_notify half-closes: its last request is answered, then the server goes too" {
-    for (0..seeds) |seed| {
+    for (0..seedCount()) |seed| {
         // An idle connection sends close_notify once, whether the kernel takes it or not.
         var scene: Scene = try .init(
             secure(),
@@ -259,7 +263,7 @@ test "a client's close_notify half-closes: its last request is answered, then th
 }
 
 test "a client that answers the end of an HTTP/2 connection and is gone before the close_notify" {
-    for (0..seeds) |seed| {
+    for (0..seedCount()) |seed| {
         const options: per.io.Sim.Options = .{ .seed = seed, .seals = seed % 2 == 0 };
         var scene: Scene = try .init(secure(), .{ .alpn = &.{"h2"} }, options);
         defer scene.deinit();
@@ -293,7 +297,7 @@ test "a broken record behind a request, in the flight that ends the handshake or
         "none of HTTP's\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" ++ "no frame",
     };
-    for (0..seeds) |seed| for (requests) |request| for ([_]bool{ true, false }) |at_once| {
+    for (0..seedCount()) |seed| for (requests) |request| for ([_]bool{ true, false }) |at_once| {
         var options: per.io.Sim.Options = .{ .seed = seed, .seals = seed % 3 == 1 };
         // All of a flight comes together, and all of an answer goes at once.
         if (seed % 2 == 0) {
@@ -319,7 +323,7 @@ test "a broken record behind a request, in the flight that ends the handshake or
 }
 
 test "a client that ends its session with the handshake leaves no connection behind" {
-    for (0..seeds) |seed| for ([_]u32{ 1, 2 }) |most| {
+    for (0..seedCount()) |seed| for ([_]u32{ 1, 2 }) |most| {
         testing.log_level = .err;
         var config = secure();
         config.limits.connections_max = most;
@@ -341,7 +345,7 @@ test "a client that ends its session with the handshake leaves no connection beh
 }
 
 test "a client whose sending side ends behind its handshake is answered" {
-    for (0..seeds) |seed| {
+    for (0..seedCount()) |seed| {
         var config = secure();
         config.limits.handshakes_pass_max = 1;
         var scene: Scene = try .init(config, trusting, .{ .seed = seed });
@@ -368,7 +372,7 @@ test "a client whose sending side ends behind its handshake is answered" {
 }
 
 test "a broken record while a thread reads the file of the response" {
-    for (0..seeds) |seed| {
+    for (0..seedCount()) |seed| {
         var scene: Scene = try .init(secure(), trusting, .{
             .seed = seed,
             .window_bytes = 10_000_000,
@@ -390,7 +394,7 @@ test "a broken record while a thread reads the file of the response" {
 }
 
 test "a response that is cut ends without a close_notify" {
-    for (0..seeds) |seed| {
+    for (0..seedCount()) |seed| {
         var scene: Scene = try .init(secure(), trusting, .{ .seed = seed });
         defer scene.deinit();
         var client = try scene.connect();
@@ -402,7 +406,7 @@ test "a response that is cut ends without a close_notify" {
 }
 
 test "requests and the end in one flight: all are answered, but for one that the end cuts short" {
-    for (0..seeds) |seed| for ([_]bool{ true, false }) |whole| {
+    for (0..seedCount()) |seed| for ([_]bool{ true, false }) |whole| {
         var scene: Scene = try .init(
             secure(),
             trusting,
@@ -475,7 +479,7 @@ fn answered(flood: []const *Simulation.Client) usize {
 }
 
 test "in a flood of handshakes established connections are served first, then new ones, then all" {
-    for (0..seeds) |seed| {
+    for (0..seedCount()) |seed| {
         var config = secure();
         config.limits.handshakes_pass_max = 1;
         var scene: Scene = try .init(config, trusting, .{
