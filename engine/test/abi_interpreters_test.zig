@@ -467,6 +467,11 @@ const Application = struct {
     fn handOver(application: *Application, ticket: types.Ticket, path: []const u8) void {
         const handle = application.handle;
         if (std.mem.eql(u8, path, "/late")) _ = abi.peregrine_read(handle, ticket);
+        if (std.mem.eql(u8, path, "/twice")) {
+            // The engine sees both at the same time, before another interpreter can answer.
+            application.put(ticket, .hand_over);
+            return application.say(ticket, .hand_over);
+        }
         const code = abi.interpreters.peregrine_hand_over(handle, ticket);
         if (code != Code.ok) {
             var text: [32]u8 = undefined;
@@ -477,7 +482,6 @@ const Application = struct {
         // Nothing is said any more about what is another's.
         const again = application.respond(ticket, "mine", types.RespondFlag.end);
         if (again != Code.gone) die();
-        if (std.mem.eql(u8, path, "/twice")) application.say(ticket, .hand_over);
     }
 
     /// Content that would lie where the annex ends.
@@ -493,13 +497,18 @@ const Application = struct {
 
     /// A command that no ledger has seen.
     fn say(application: *Application, ticket: types.Ticket, command: @import("peregrine").Command) void {
-        const end = application.handle.end().?;
-        const said: abi.spoken.Spoken = .{ .ticket = ticket, .command = command };
-        const space = (end.commands.reserve(abi.spoken.size(&said)) catch unreachable).?;
-        abi.spoken.encode(&said, space);
-        end.commands.commit(.whole);
-        _ = end.commands.publish();
+        application.put(ticket, command);
+        _ = application.handle.end().?.commands.publish();
         application.handle.home.joined.wakeEngine();
+    }
+
+    /// Writes a command that the engine sees with the next one.
+    fn put(application: *Application, ticket: types.Ticket, command: @import("peregrine").Command) void {
+        const commands = &application.handle.end().?.commands;
+        const said: abi.spoken.Spoken = .{ .ticket = ticket, .command = command };
+        const space = (commands.reserve(abi.spoken.size(&said)) catch unreachable).?;
+        abi.spoken.encode(&said, space);
+        commands.commit(.whole);
     }
 
     /// A range of a file that no file has.
@@ -1363,6 +1372,58 @@ test "the owner of an engine is heard while interpreters always have something t
     engine.handle.call(Busy.use, .{ &pool.interpreters, &busy });
     engine.handle.call(Busy.use, .{ &pool.interpreters, before });
     try testing.expect(Busy.turns < Busy.turns_max);
+}
+
+test "an engine takes no short waits while an interpreter is at one request" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const pool = engine.handle.ownEngine().?.pool.?;
+    const handle = abi.interpreters.peregrine_join(engine.join_socket, 60_000).?;
+    defer abi.peregrine_worker_free(handle);
+    try engine.expectInterpreters(1);
+    const ring = abi.spoken.ring;
+    const Watch = struct {
+        var commands: *ring.Header = undefined;
+        var original: @FieldType(Interpreters, "calls") = undefined;
+        var waits: std.atomic.Value(u32) = .init(0);
+        var short: std.atomic.Value(u32) = .init(0);
+
+        fn patience(several: *Interpreters, wanted_ms: i32) i32 {
+            const ms = original.patience(several, wanted_ms);
+            const state = commands.reader.load(.monotonic);
+            if (state == @backingInt(ring.State.pausing)) _ = short.fetchAdd(1, .monotonic);
+            _ = waits.fetchAdd(1, .monotonic);
+            return ms;
+        }
+
+        fn use(several: *Interpreters, calls: @FieldType(Interpreters, "calls")) void {
+            several.calls = calls;
+        }
+    };
+    var events: [*]const Event = undefined;
+    // An interpreter is awake until it polls for the first time.
+    try testing.expectEqual(0, abi.peregrine_poll(handle, 0, &events));
+    Watch.commands = @ptrCast(handle.home.joined.shared.commands.ptr);
+    Watch.original = pool.interpreters.calls;
+    var watched = Watch.original.*;
+    watched.patience = Watch.patience;
+    engine.handle.call(Watch.use, .{ &pool.interpreters, &watched });
+    defer engine.handle.call(Watch.use, .{ &pool.interpreters, Watch.original });
+    var client = try engine.connect();
+    defer client.close();
+    var application: Application = .{ .handle = handle };
+    for (0..20) |_| {
+        // The interpreter sleeps until the request comes.
+        while (abi.peregrine_poll(handle, 0, &events) != 0) {}
+        try client.get("/");
+        while (abi.peregrine_poll(handle, 1000, &events) == 0) {}
+        // The engine looks around, and waits again, while the interpreter works.
+        for (0..10) |_| try testing.expect(!engine.handle.call(Standing.areIdle, .{pool}));
+        _ = application.respond(events[0].ticket, "done", types.RespondFlag.end);
+        try client.expect("200", "done");
+    }
+    try testing.expect(Watch.waits.load(.monotonic) > 20);
+    try testing.expectEqual(0, Watch.short.load(.monotonic));
 }
 
 test "an interpreter that asks for answers and reads none is shut out" {

@@ -111,6 +111,10 @@ pub const EngineEnd = struct {
     attention: Attention = .{},
     /// The number of pauses of the thread since the last command.
     pauses: u8 = 0,
+    /// The number of events in the ring that the application cannot see yet.
+    unshown: u32 = 0,
+    /// Whether the application was woken for one event, and neither got another one nor said anything since.
+    is_at_one: bool = false,
     stopping: Atomic(bool) = .init(false),
     task: Atomic(?*Task) = .init(null),
     /// The ticket of a request that the application will never answer; 0: none.
@@ -255,7 +259,8 @@ pub const EngineEnd = struct {
 
     /// How long the worker may wait: not at all if there is work that no wake-up would announce, and only for
     /// a moment while the application is at work. Commands of that moment are done together, and cost the
-    /// application no system call.
+    /// application no system call. One event has one answer as a rule, so there is nothing to gather: a
+    /// pause would cost the kernel a timer.
     pub fn patience(end: *EngineEnd, longest_ms: i32) i32 {
         if (!end.mayWait()) return 0;
         if (end.broken.load(.monotonic)) return longest_ms;
@@ -395,7 +400,11 @@ pub const EngineEnd = struct {
 
     /// Shows the application the events in the ring.
     pub fn publish(end: *EngineEnd) void {
-        if (end.events.publish()) end.raise();
+        const wakes = end.events.publish();
+        end.is_at_one = wakes and end.unshown == 1;
+        end.unshown = 0;
+        if (end.is_at_one) end.pauses = pauses_max;
+        if (wakes) end.raise();
     }
 
     /// Lets WebSockets look again whether they may go on when the application has read on. They wait while
@@ -538,6 +547,7 @@ pub const EngineEnd = struct {
     /// Called for an event that is in the ring, and that the application cannot see yet.
     fn notePlace(end: *EngineEnd, event: *const types.Event) void {
         trace.passing(.engine_ring, event, 0);
+        end.unshown += 1;
         // The application owns the file of a request's body from now on. Behind a socket it has a copy.
         if (end.other == .thread) if (event.request) |request| {
             @constCast(request).body_fd = -1;
@@ -553,18 +563,22 @@ pub const EngineEnd = struct {
         var left: usize = round_commands;
         var more = false;
         end.worker.clock.goOn(end.worker.io.now());
+        const begin = end.commands.at;
         while (true) {
             const record = end.commands.next() catch |err| return end.refuse(err);
             const message = end.joiner.add(record orelse break) catch |err| return end.refuse(err);
             end.hear(message orelse continue, record.?.part == .whole) catch |err| return end.refuse(err);
             if (end.worker.hasGrown()) end.worker.attendMemory();
             end.joiner.clear();
-            end.pauses = 0;
             left -= 1;
             if (left == 0) {
                 more = true;
                 break;
             }
+        }
+        if (end.commands.at != begin) {
+            if (!end.is_at_one) end.pauses = 0;
+            end.is_at_one = false;
         }
         if (end.commands.release()) switch (end.other) {
             .thread => end.made_room.set(),
@@ -891,6 +905,7 @@ pub const EngineEnd = struct {
         end.commands.invariants();
         end.events.invariants();
         assert(end.held.len <= end.held.bytes.len and end.pauses <= pauses_max);
+        assert(!end.is_at_one or end.pauses == pauses_max);
         assert(end.private.len == end.held.bytes.len);
         assert(end.link.delivered <= end.host.taken().len);
         // The event that is partly in the ring is the next one to be delivered.

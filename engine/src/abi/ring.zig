@@ -21,7 +21,7 @@ pub const record_bytes_max = 65 * 1024;
 pub const bytes_min = 256 * 1024;
 
 /// `pausing`: sleeps for a moment only, and need not be woken.
-const State = enum(u32) { awake, sleeping, pausing };
+pub const State = enum(u32) { awake, sleeping, pausing };
 
 /// The beginning of the shared memory. Its other bytes are the records.
 pub const Header = extern struct {
