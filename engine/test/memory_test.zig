@@ -117,6 +117,10 @@ const Bench = struct {
         return null;
     }
 
+    fn alone() ?u64 {
+        return 0;
+    }
+
     fn open(config: per.Config) !*Bench {
         const bench = try gpa.create(Bench);
         current = bench;
@@ -126,6 +130,7 @@ const Bench = struct {
         bench.worker = try .init(gpa, own, &bench.host, .{ .seed = 1, .window_bytes = 1 << 20 });
         bench.worker.memory.gauge = measured;
         bench.worker.memory.heap = noHeap;
+        bench.worker.memory.sharing = alone;
         bench.worker.memory.base = .{};
         bench.listener = try bench.worker.listen(try per.io.Address.parse("127.0.0.1", 80), .{});
         return bench;

@@ -614,11 +614,12 @@ once. Further connections are answered as for C<max_connections_per_address>. 0:
 
 =item memory_max => 3/4 of what the system allows
 
-Bytes of physical memory that the process may hold, see L<PAGI::Server/MEMORY>. When it holds more,
-unfinished requests are refused, the largest and newest first, with 503, or 413 for a body that is
-on its way. The system's limit is that of the control group (of a container), if there is one. Where
-address space has a limit (C<ulimit -v>), three quarters of that are a limit as well. 0: no limit;
-other values are at least 16M. From 0 to 1125899906842624. B<--memory-max>
+Bytes of physical memory that the process may hold, or the workers with an engine together, see
+L<PAGI::Server/MEMORY>. When it holds more, unfinished requests are refused, the largest and newest
+first, with 503, or 413 for a body that is on its way. The system's limit is that of the control
+group (of a container), if there is one. Where address space has a limit (C<ulimit -v>), three
+quarters of that are a limit as well. 0: no limit; other values are at least 16M. From 0 to
+1125899906842624. B<--memory-max>
 
 =item max_request_line_size => 8192
 
@@ -1448,8 +1449,9 @@ a value that takes more than 4096 bytes so, the beginning is written, and C<...>
 A process that is refused memory dies: Perl prints "Out of memory!", or the kernel kills it. C<memory_max>
 is where the server begins to give memory back instead. The limit holds for the whole process: for its
 physical memory, and for its address space if that has a limit (C<ulimit -v>). The last quarter of the
-system's limit is left for the application, and for memory that is taken between two looks. Each process
-counts for itself, so processes that share a container need a C<memory_max> each.
+system's limit is left for the application, and for memory that is taken between two looks. Workers with an
+engine have equal parts of C<memory_max>. Memory that several processes share (C<preload_app>) counts for each
+with its part, if the kernel tells (Linux 4.14). Servers that share a container need a C<memory_max> each.
 
 At the limit the server ends what clients have not finished or do not read, until it is a sixteenth below it.
 It ends the connection first that makes the process hold most, with all of its streams (HTTP/2); of

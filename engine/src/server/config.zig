@@ -731,6 +731,9 @@ pub const worker_limits = struct {
     pub const holdings_candidates_max = 64;
     /// The time between two measurements of the process's size, if few bytes are received.
     pub const memory_interval_ms = 100;
+    /// The time between two questions for the memory that a process shares with others, which cost the
+    /// kernel milliseconds. They are asked only while the process holds more than its limit with them.
+    pub const memory_shared_interval_ms = 10_000;
     /// Sent output after which memory is given back to the system: for less output the walk through the heap
     /// costs too much.
     pub const relief_worth_bytes = 16 * 1024 * 1024;

@@ -33,6 +33,9 @@ pub const Memory = struct {
     /// The function that asks the system; tests have their own.
     gauge: *const fn () ?io.memory.Usage = io.memory.usage,
     heap: *const fn () ?io.memory.Heap = io.memory.heap,
+    sharing: *const fn () ?u64 = io.memory.shared,
+    /// Physical memory that belongs to other processes, at the last question, and the time of the next one.
+    shared: struct { bytes: u64 = 0, ask_at: u64 = 0 } = .{},
     /// Physical memory and mappings beside the heap, when the worker began.
     base: Beside = .{},
     /// Bytes that were received since the last measurement.
@@ -57,6 +60,7 @@ pub const Memory = struct {
     const Beside = struct { resident: u64 = 0, address_space: u64 = 0 };
 
     const interval_ms = @import("config.zig").worker_limits.memory_interval_ms;
+    const shared_interval_ms = @import("config.zig").worker_limits.memory_shared_interval_ms;
     /// The least number of bytes between two measurements, as a part of the limit. A measurement costs some
     /// microseconds, and up to a millisecond at the limit.
     const part_of_step = 64;
@@ -167,10 +171,14 @@ pub const Memory = struct {
         const usage = memory.gauge() orelse io.memory.Usage{ .resident = counted, .address_space = counted };
         const in_files = files.load(.monotonic);
         var worst = memory.compare(usage.resident + in_files, usage.address_space);
-        // The heap is asked only beyond the limit, because that takes longer.
+        // The kernel and the heap are asked only beyond the limit, because that takes longer.
+        if (usage.resident + in_files > memory.resident_max) {
+            const resident = usage.resident -| memory.sharedBytes(now);
+            worst = memory.compare(resident + in_files, usage.address_space);
+        }
         if (worst.used > worst.max) if (memory.heap()) |heap| {
             worst = memory.compare(
-                memory.residentOf(usage, heap) + in_files,
+                memory.residentOf(usage, heap) -| memory.shared.bytes + in_files,
                 usage.address_space -| creditOf(heap.free, memory.address_max),
             );
         };
@@ -183,6 +191,16 @@ pub const Memory = struct {
         const too_much = worst.used - worst.max;
         worst.goal = (too_much + worst.max / part_of_room) / @max(workers.load(.monotonic), 1);
         return worst;
+    }
+
+    /// Resident memory that belongs to other processes: what a process that loaded the application has in
+    /// common with those that were forked from it.
+    fn sharedBytes(memory: *Memory, now: u64) u64 {
+        if (now >= memory.shared.ask_at) memory.shared = .{
+            .bytes = memory.sharing() orelse 0,
+            .ask_at = now + shared_interval_ms,
+        };
+        return memory.shared.bytes;
     }
 
     /// Resident memory without most of the heap's free memory. All memory that was mapped beside the heap
@@ -236,6 +254,8 @@ const mib = 1024 * 1024;
 const Fake = struct {
     var usage: ?io.memory.Usage = null;
     var heap: ?io.memory.Heap = null;
+    var shared: ?u64 = null;
+    var questions: u32 = 0;
 
     fn askUsage() ?io.memory.Usage {
         return usage;
@@ -244,8 +264,13 @@ const Fake = struct {
         return heap;
     }
 
+    fn askShared() ?u64 {
+        questions += 1;
+        return shared;
+    }
+
     fn memory() Memory {
-        return .{ .gauge = askUsage, .heap = askHeap };
+        return .{ .gauge = askUsage, .heap = askHeap, .sharing = askShared };
     }
 };
 
@@ -314,6 +339,38 @@ test "memory that the heap keeps free is not in use; shed memory counts as free 
     try testing.expectEqual(null, memory.look(0, 0, 0));
     memory.beginRound();
     try testing.expect(memory.look(0, 0, 0) != null);
+}
+
+test "memory of other processes is not in use; beyond the limit the kernel is asked for it now and then" {
+    const interval_ms = @import("config.zig").worker_limits.memory_shared_interval_ms;
+    var memory: Memory = Fake.memory();
+    Fake.usage = .{ .resident = 100 * mib, .address_space = 200 * mib };
+    Fake.heap = null;
+    Fake.questions = 0;
+    Fake.shared = 60 * mib;
+    defer Fake.shared = null;
+    memory.set(&.{ .memory_bytes_max = 100 * mib }, .{});
+    try testing.expectEqual(null, memory.look(0, 0, 0));
+    try testing.expectEqual(0, Fake.questions);
+    Fake.usage.?.resident = 160 * mib;
+    try testing.expectEqual(null, memory.look(0, 0, 1));
+    Fake.usage.?.resident = 161 * mib;
+    try testing.expectEqual(101 * mib, memory.look(0, 0, interval_ms).?.used);
+    try testing.expectEqual(1, Fake.questions);
+    // The process has changed some of these pages meanwhile.
+    Fake.shared = 50 * mib;
+    try testing.expectEqual(111 * mib, memory.look(0, 0, interval_ms + 1).?.used);
+    try testing.expectEqual(2, Fake.questions);
+    // What the heap keeps free is no other process's.
+    Fake.heap = .{ .held = 30 * mib, .free = 12 * mib };
+    Fake.usage.?.resident = 150 * mib;
+    memory.rebase();
+    Fake.usage.?.resident = 160 * mib;
+    try testing.expectEqual(null, memory.look(0, 0, interval_ms + 2));
+    // Where the kernel does not tell, all is this process's.
+    Fake.shared = null;
+    try testing.expect(memory.look(0, 0, 2 * interval_ms + 1) != null);
+    try testing.expectEqual(0, memory.shared.bytes);
 }
 
 test "temporary files in memory count as physical memory" {
