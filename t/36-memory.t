@@ -191,12 +191,10 @@ subtest 'workers with an engine each have a part of the limit' => sub {
     my $server  = TestServer->command(@options, '-e', 'my $data; sub { $data = "x" x 40_000_000; die }');
     like($server->log, qr/memory_max: 18 MB,/, 'it is shown');
     ok(
-        wait_for(
-            sub {
-                TestClient::get($server->port, '/');
-                return $server->log =~ / MB are in use, memory_max is 17 MB/;
-            }
-        ),
+        wait_for(sub {
+            TestClient::get($server->port, '/');
+            return $server->log =~ / MB are in use, memory_max is 17 MB/;
+        }),
         '... and in force'
     );
     $server->stop;
@@ -210,7 +208,7 @@ subtest 'memory that a process shares with others counts as theirs, too' => sub 
     close $large;
     my @options = qw(--env production --engine inline --workers 4 --memory-max 128M --preload-app);
     my $server  = TestServer->command(@options, $large->filename);
-    my $answer = TestClient::post($server->port, '/collect', 'x' x 6_000_000);
+    my $answer  = TestClient::post($server->port, '/collect', 'x' x 6_000_000);
     is("$answer->{status} $answer->{body}", '200 6000000', 'an upload has room beside a shared application');
     unlike($server->log, qr/MB are in use/, '... and the log has no complaint');
     $server->stop;
