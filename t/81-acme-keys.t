@@ -15,7 +15,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 use TestServer;
-use TestTools   qw(content free_port patience program_path wait_for);
+use TestTools   qw(content free_port only_in_full patience program_path wait_for);
 use TestWorkers qw(children is_gone pid_in);
 
 plan skip_all => 'built without TLS'       if !PAGI::Server->has_tls;
@@ -146,7 +146,8 @@ sub cannot_read ($folder, $when) {
     return $pid;
 }
 
-for my $preload ('--no-preload-app', '--preload-app') {
+# With a template there is one process more with the application, and none less.
+for my $preload (only_in_full('--no-preload-app'), '--preload-app') {
     subtest "process, $preload" => sub {
         my $folder = "$dir/process$preload";
         my $server = serve($folder, '--engine', 'process', '--workers', 1, $preload);

@@ -11,7 +11,7 @@ use POSIX          ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(content program_path wait_for);
+use TestTools   qw(content only_in_full program_path wait_for);
 use TestWorkers qw(children directory write_file);
 
 BEGIN {
@@ -390,7 +390,12 @@ subtest 'workers that EV was loaded for' => sub {
 };
 
 for my $module (sort keys %model) {
-    for my $placement ('inline', 'inline --workers 1', 'thread', 'thread --workers 2', 'process --workers 2')
+    for my $placement (
+        'inline', only_in_full('inline --workers 1'),
+        'thread',
+        'thread --workers 2',
+        'process --workers 2'
+        )
     {
         subtest "plackup, $module, $placement" => sub {
             my $has_clones = $placement eq 'thread --workers 2';

@@ -7,7 +7,7 @@ use Peregrine::Optional;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(content wait_for);
+use TestTools   qw(content only_in_full wait_for);
 use TestWorkers qw(children directory is_gone pid_in write_file);
 
 my $dir = directory();
@@ -155,7 +155,7 @@ sub shared_with {
     return sort grep { $count{$_} == 2 } keys %count;
 }
 
-for my $more ([], ['--preload-app']) {
+for my $more (only_in_full([]), ['--preload-app']) {
     subtest "descriptors @$more" => sub {
         plan skip_all => 'only root can become another user' if $> != 0 || !defined getpwnam 'nobody';
         my $server = started(',user=nobody', '', '--channels', '--status', "$dir/status.fds", @$more);

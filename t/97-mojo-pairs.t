@@ -12,13 +12,13 @@ use Peregrine;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(content free_port program_path wait_for);
+use TestTools qw(content crossed free_port program_path wait_for);
 use TestWebSocket;
 use TestWorkers qw(directory write_file);
 
 BEGIN {
-    for my $module (qw(Mojolicious IO::Async::Loop::Epoll)) {
-        plan skip_all => "needs $module" if system($^X, "-M$module", '-e', '1') != 0;
+    for my $module (qw(Mojolicious Linux::Epoll IO::Async::Loop::Epoll)) {
+        plan skip_all => "needs $module" if !TestTools::has_module($module);
     }
 }
 
@@ -161,16 +161,15 @@ subtest 'reactors' => sub {
     my $ev           = system($^X, '-MEV', '-e', '1') == 0;
     my @applications = ([ 'without EV' => $app ]);
     push @applications, [ 'with EV', write_file('ev.pl', "use EV; $text") ] if $ev;
-    for my $wish ('', 'Mojo::Reactor::Poll', $ev ? 'Mojo::Reactor::EV' : ()) {
+    my @wishes = ('', 'Mojo::Reactor::Poll', $ev ? 'Mojo::Reactor::EV' : ());
+    for my $case (crossed(\@wishes, \@applications)) {
+        my ($wish, $name, $file) = ($case->[0], @{ $case->[1] });
         local $ENV{MOJO_REACTOR} = $wish;
         delete $ENV{MOJO_REACTOR} if !$wish;
-        for (@applications) {
-            my ($name, $file) = @$_;
-            my $server = TestServer->command_of(qw(peregrine --no-access-log), $file);
-            my $about  = join ', ', $name, $wish || 'none in the environment';
-            like body(get($server->{port}, '/')), qr/ Mojo::Reactor::Peregrine\z/, "the server's: $about";
-            is body(get($server->{port}, '/child')), 'yes', 'a subprocess';
-        }
+        my $server = TestServer->command_of(qw(peregrine --no-access-log), $file);
+        my $about  = join ', ', $name, $wish || 'none in the environment';
+        like body(get($server->{port}, '/')), qr/ Mojo::Reactor::Peregrine\z/, "the server's: $about";
+        is body(get($server->{port}, '/child')), 'yes', 'a subprocess';
     }
 };
 

@@ -12,8 +12,8 @@ use TestWebSocket;
 use TestWorkers qw(directory write_file);
 
 BEGIN {
-    for my $module (qw(Mojolicious IO::Async::Loop::Epoll)) {
-        plan skip_all => "needs $module" if system($^X, "-M$module", '-e', '1') != 0;
+    for my $module (qw(Mojolicious Linux::Epoll IO::Async::Loop::Epoll)) {
+        plan skip_all => "needs $module" if !TestTools::has_module($module);
     }
 }
 

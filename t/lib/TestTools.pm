@@ -15,8 +15,8 @@ use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(
-    content crossed ended for_this_perl free_port freeze has_ipv6 is_emulated not_repeated only_in_full
-    patience program_path refused wait_for write_old_file
+    content crossed ended for_this_perl free_port freeze has_ipv6 has_module is_emulated not_repeated
+    only_in_full patience program_path refused wait_for write_old_file
 );
 
 # The path of an installed program; undef if PATH has none.
@@ -24,6 +24,13 @@ sub program_path {
     my ($name) = @_;
     my ($path) = grep { -x } map { "$_/$name" } split /:/, $ENV{PATH};
     return $path;
+}
+
+# Whether a module is installed; it is not loaded here, where it would be the test's, too.
+sub has_module {
+    my ($module) = @_;
+    my $file = $module =~ s{::}{/}gr . '.pm';
+    return scalar grep { !ref && -e "$_/$file" } @INC;
 }
 
 # Rows of a test that name the placement of their engine; none if the file runs again with PEREGRINE_ENGINE,
