@@ -49,7 +49,9 @@ async sub {
     await $do->($scope, $receive, $send);
 };
 APP
-my $psgi = write_file('app.psgi', "sub { [ 201, [ 'X-Secret' => 'value' ], [ \"process \$\$\" ] ] }\n");
+my $psgi = write_file('app.psgi', <<'APP');
+sub { [ 201, [ 'X-Secret' => 'value' ], [ $_[0]{PATH_INFO} eq '/long' ? 'x' x 100_000 : "process $$" ] ] }
+APP
 
 # Steps of an exchange, in their order in each layer.
 my @IN  = ('session -> request');
@@ -133,6 +135,22 @@ for my $name (sort keys %SERVERS) {
         is($server->stop, 0, 'the server ends well');
     };
 }
+
+subtest 'a long body that ends a response of PSGI causes no event' => sub {
+    local $ENV{PEREGRINE_TRACE} = 'exchanges';
+    my $server = TestServer->command_of('peregrine', qw(-E production --engine process --workers 1), $psgi);
+    is(length get($server->{port}, '/long')->{body}, 100_000, 'the body is whole');
+    my @records;
+    my $is_over = sub {
+        @records = TestTrace::of_path($server->log, '/long');
+        return scalar grep { $_->{what} eq 'over' } @records;
+    };
+    ok(wait_for($is_over), 'the request is traced to its end');
+    is($server->stop, 0, 'the server ends well');
+    my @rings = grep { m{\Aring/} } map { TestTrace::step($_) } TestTrace::of_path($server->log, '/long');
+    my @said  = map  { ("ring/app <- $_", "ring/engine <- $_") } qw(start body);
+    is_deeply([ sort @rings ], [ sort @RING[ 0, 1 ], @said ], 'a head and a body go through the rings');
+};
 
 subtest 'plackup, from the start' => sub {
     program_path('plackup') or plan skip_all => 'there is no plackup';

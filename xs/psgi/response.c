@@ -166,11 +166,14 @@ static bool start(pTHX_ psgi_exchange *exchange, const psgi_head *head, uint16_t
     return true;
 }
 
-/* Sends the pieces of a whole body. After a wrong piece was reported the list may be freed. */
+static void write_piece(pTHX_ psgi_exchange *exchange, SV *piece, bool last, const char **wrong);
+
+/* Sends the pieces of a whole body. The last one ends the response where the engine takes it. After a wrong
+ * piece was reported the list may be freed. */
 static void write_pieces(pTHX_ psgi_exchange *exchange, AV *list) {
     for (SSize_t i = 0; psgi_delivers(exchange) && i <= AvFILLp(list); i++) {
         const char *wrong;
-        psgi_response_write(aTHX_ exchange, AvARRAY(list)[i], &wrong);
+        write_piece(aTHX_ exchange, AvARRAY(list)[i], i == AvFILLp(list), &wrong);
         if (!wrong) continue;
         psgi_exchange_reject(aTHX_ exchange, sv_2mortal(newSVpv(wrong, 0)));
     }
@@ -236,17 +239,21 @@ static const char *spool(pTHX_ psgi_exchange *exchange, const char *bytes, size_
     return NULL;
 }
 
-/* Gives content to the engine, or to the temporary file if there is one or one is needed. Returns NULL, or
- * the mistake. */
-static const char *send_content(pTHX_ psgi_exchange *exchange, SV *piece, const char *bytes, size_t len) {
+/* Gives content to the engine, or to the temporary file if there is one or one is needed. `last`: the
+ * response ends behind it, and is sent if the engine gets all of it. Returns NULL, or the mistake. */
+static const char *send_content(pTHX_ psgi_exchange *exchange, SV *piece, const char *bytes, size_t len,
+                                bool last) {
     if (psgi_spool_is_open(exchange)) return spool(aTHX_ exchange, bytes, len);
     const bool spools = psgi_spool_is_wanted(exchange);
     const size_t room = spools ? psgi_spool_room(exchange) : len;
     const size_t now = len <= room || !psgi_spool_open(aTHX_ exchange) ? len : room;
     if (now > 0) {
-        const int code = px_loan_write(aTHX_ &exchange->base, now == len ? piece : NULL, bytes, now, 0);
+        const bool ends = last && now == len;
+        const int code = px_loan_write(aTHX_ &exchange->base, now == len ? piece : NULL, bytes, now,
+                                       ends ? PEREGRINE_END : 0);
         if (code == PEREGRINE_E_GONE) px_exchange_lost(&exchange->base);
         else if (code < 0) return peregrine_error_text(code);
+        else if (ends) psgi_exchange_sent(aTHX_ exchange, code);
         else if (code == PEREGRINE_BLOCKED && (!spools || (now == len && psgi_spool_room(exchange) == 0)))
             exchange->drains = !spools || !psgi_spool_open(aTHX_ exchange);
     }
@@ -308,8 +315,9 @@ void psgi_response_hold(pTHX_ psgi_exchange *exchange, SV *given_head, SV *conte
     else psgi_exchange_sent(aTHX_ exchange, code);
 }
 
-/* Sends the next piece of the content. *wrong: the mistake in it, or NULL. */
-void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong) {
+/* Sends the next piece of the content. `last`: the response ends behind it, and may be sent by this call;
+ * psgi_response_end() ends it otherwise. *wrong: the mistake in the piece, or NULL. */
+static void write_piece(pTHX_ psgi_exchange *exchange, SV *piece, bool last, const char **wrong) {
     STRLEN len;
     const char *bytes = bytes_of(aTHX_ piece, &len);
     *wrong = bytes ? NULL : "the body has a wide character; encode it to bytes first";
@@ -332,8 +340,13 @@ void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **
         SvCUR_set(piece, len);
         if (len == 0) return;
     }
-    *wrong = send_content(aTHX_ exchange, piece, bytes, len);
-    px_worker_queued(aTHX_ exchange->base.worker);
+    *wrong = send_content(aTHX_ exchange, piece, bytes, len, last && exchange->framing == PSGI_PLAIN);
+    if (psgi_delivers(exchange)) px_worker_queued(aTHX_ exchange->base.worker);
+}
+
+/* Sends the next piece of content that goes on. */
+void psgi_response_write(pTHX_ psgi_exchange *exchange, SV *piece, const char **wrong) {
+    write_piece(aTHX_ exchange, piece, false, wrong);
 }
 
 void psgi_response_end(pTHX_ psgi_exchange *exchange) {
@@ -345,7 +358,7 @@ void psgi_response_end(pTHX_ psgi_exchange *exchange) {
         psgi_chunks *chunks = &exchange->chunks;
         SV *held = newSVpvn_flags(chunks->held, chunks->held_len, SVs_TEMP);
         exchange->framing = PSGI_PLAIN;
-        const char *wrong = send_content(aTHX_ exchange, held, SvPVX_const(held), SvCUR(held));
+        const char *wrong = send_content(aTHX_ exchange, held, SvPVX_const(held), SvCUR(held), false);
         if (wrong) psgi_exchange_reject(aTHX_ exchange, sv_2mortal(newSVpv(wrong, 0)));
         if (!psgi_delivers(exchange)) return;
     }
