@@ -199,6 +199,120 @@ fn expectAll(client: c.fd_t, body: []const u8) void {
     std.debug.assert(std.mem.endsWith(u8, text, body));
 }
 
+/// Begins a response, and lends its whole content.
+fn lend(server: *const Server, ticket: types.Ticket, body: []const u8, loan: *types.Loan) !c_int {
+    try testing.expectEqual(Code.ok, respond(server, ticket, "", types.RespondFlag.hold));
+    const end = types.RespondFlag.end;
+    return abi.peregrine_lend(server.handle, ticket, body.ptr, body.len, end, loan);
+}
+
+/// Polls until the loan is back, which has to be the only one.
+fn expectBack(server: *Server, loan: *types.Loan) !void {
+    for (0..300) |_| {
+        const back = abi.peregrine_returned(server.handle) orelse {
+            _ = try server.poll(100);
+            continue;
+        };
+        try testing.expectEqual(loan, back);
+        try testing.expectEqual(null, back.next);
+        return;
+    }
+    return error.LoanIsNotBack;
+}
+
+test "lent content is sent from where it is, and comes back when it was sent" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const body = try testing.allocator.alloc(u8, 64 * 1024 * 1024);
+    defer testing.allocator.free(body);
+    @memset(body, 'l');
+    var loan: types.Loan = .{};
+    const ticket = try server.ask(client, get);
+    try testing.expectEqual(Code.blocked, try lend(&server, ticket, body, &loan));
+    try expectHeard(client, "lllll");
+    // The client has got less than the kernel keeps for it, so most of the content is still lent.
+    try testing.expectEqual(null, abi.peregrine_returned(server.handle));
+    @memset(body[body.len - 10 ..], 'n');
+    const reader: std.Thread = try .spawn(.{}, expectEnd, .{ client, "lnnnnnnnnnn" });
+    defer reader.join();
+    try testing.expectEqual(ticket, (try server.wait(.finished)).ticket);
+    // With the event the loan is back.
+    try testing.expectEqual(&loan, abi.peregrine_returned(server.handle).?);
+    try testing.expectEqual(null, loan.next);
+    try testing.expectEqual(null, abi.peregrine_returned(server.handle));
+}
+
+fn expectEnd(client: c.fd_t, end: []const u8) void {
+    const text = hear(client, std.heap.smp_allocator, end) catch unreachable;
+    std.heap.smp_allocator.free(text);
+}
+
+test "a program that sleeps over large strings that were sent is woken to free them" {
+    var server: Server = try .startWith(&.{.{ "write_high_bytes", 4 * 1024 * 1024 }});
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const body = try testing.allocator.alloc(u8, 2 * 1024 * 1024);
+    defer testing.allocator.free(body);
+    @memset(body, 'l');
+    body[body.len - 1] = '\n';
+    var loan: types.Loan = .{};
+    const ticket = try server.ask(client, get);
+    // No event follows, as the response is done for the program.
+    try testing.expectEqual(Code.done, try lend(&server, ticket, body, &loan));
+    const reader: std.Thread = try .spawn(.{}, expectEnd, .{ client, "l\n" });
+    defer reader.join();
+    const fd = abi.peregrine_fd(server.handle);
+    while (true) {
+        try testing.expectEqual(0, (try server.poll(0)).len);
+        if (abi.peregrine_returned(server.handle) != null) break;
+        var wakeup: [1]c.pollfd = .{.{ .fd = fd, .events = c.POLL.IN, .revents = 0 }};
+        try testing.expectEqual(1, c.poll(&wakeup, 1, 30_000));
+    }
+}
+
+test "a loan comes back when its client leaves, and when its command comes too late" {
+    var server: Server = try .start();
+    defer server.stop();
+    const body = try testing.allocator.alloc(u8, 64 * 1024 * 1024);
+    defer testing.allocator.free(body);
+    @memset(body, 'l');
+    var loan: types.Loan = .{};
+    const slow = try server.connect();
+    const ticket = try server.ask(slow, get);
+    try testing.expectEqual(Code.blocked, try lend(&server, ticket, body, &loan));
+    try expectHeard(slow, "lllll");
+    try testing.expectEqual(null, abi.peregrine_returned(server.handle));
+    _ = c.close(slow);
+    try expectBack(&server, &loan);
+
+    const client = try server.connect();
+    const late = try server.ask(client, get);
+    try leave(&server, client, 0);
+    // As the program sees it that speaks just before the engine hears of the client's end.
+    const slots = &server.handle.home.thread.slots;
+    slots.begin(late, .{ .bytes = 0, .stuck = false });
+    defer slots.end(late);
+    try testing.expectEqual(Code.blocked, try lend(&server, late, body, &loan));
+    try expectBack(&server, &loan);
+}
+
+test "a program may end while the engine has loans" {
+    var server: Server = try .start();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const body = try testing.allocator.alloc(u8, 64 * 1024 * 1024);
+    defer testing.allocator.free(body);
+    @memset(body, 'l');
+    var loan: types.Loan = .{};
+    const ticket = try server.ask(client, get);
+    try testing.expectEqual(Code.blocked, try lend(&server, ticket, body, &loan));
+    try expectHeard(client, "lllll");
+    server.stop();
+}
+
 test "a response of 64 KiB is complete when it is said, and nobody waits for it" {
     var server: Server = try .start();
     defer server.stop();

@@ -10,6 +10,7 @@ const errors = @import("errors.zig");
 const Entry = @import("ledger.zig").Entry;
 const Ledger = @import("ledger.zig").Ledger;
 const platform = @import("platform");
+const Returned = @import("returned.zig").Returned;
 const ring = @import("ring.zig");
 const spoken = @import("spoken.zig");
 const types = @import("types.zig");
@@ -29,6 +30,9 @@ pub const Engine = struct {
     is_remote: bool,
     /// The engine's count of requests that were given up for want of memory; null: it is not visible here.
     shed: ?*const platform.Atomic(u32),
+    /// The loans that the engine gives back; null: the engine cannot read this process's memory, so nothing is
+    /// lent to it.
+    returned: ?*Returned = null,
     /// For the engine: when C began to handle events of its own loop, in milliseconds of the monotonic clock;
     /// 0: C does not handle any now.
     loop_since: *platform.Atomic(u64),
@@ -128,7 +132,7 @@ pub const ApplicationEnd = struct {
     held: bool = false,
     /// Commands since the engine was last woken.
     unseen: u32 = 0,
-    /// Loans that have come back at once, because the ring has a copy of their bytes.
+    /// Loans that have come back at once, because the ring has a copy of their bytes, or takes none.
     returned: ?*types.Loan = null,
     /// The application waits or is about to: the engine raises the wakeup for the next event.
     asleep: bool = true,
@@ -184,7 +188,8 @@ pub const ApplicationEnd = struct {
     // ---- Events
 
     /// Returns the next events. If there are none and `inbox` has no mail, waits for up to `timeout_ms` (-1:
-    /// without bound). `inbox` is asked because `read` may have cleared the wakeup that announced mail.
+    /// without bound). `inbox` is asked because `read` may have cleared the wakeup that announced mail. Does not
+    /// wait while large strings could be freed (`Returned`).
     pub fn poll(
         end: *ApplicationEnd,
         timeout_ms: c_int,
@@ -193,7 +198,8 @@ pub const ApplicationEnd = struct {
         const loop = if (end.loop) |*loop| loop else null;
         try end.read();
         const has_mail = if (inbox) |box| box.hasMail() else false;
-        if (end.batch.items.len > 0 or timeout_ms == 0 or has_mail) {
+        const has_loans = if (end.engine.returned) |returned| returned.isLarge() else false;
+        if (end.batch.items.len > 0 or timeout_ms == 0 or has_mail or has_loans) {
             if (loop) |host_loop| host_loop.look();
             return end.batch.items;
         }
@@ -433,11 +439,12 @@ pub const ApplicationEnd = struct {
             io.file.close(command.relay.offer);
             said.command.relay.offer = -1;
         }
-        end.put(&said) catch {
+        const is_lent = if (loan) |mark| end.putLent(&said, mark) else false;
+        if (!is_lent) end.put(&said) catch {
             if (command.* == .file and !end.engine.is_remote) io.file.close(said.command.file.fd);
             return Code.memory;
         };
-        if (loan) |mark| end.giveBack(mark);
+        if (loan) |mark| if (!is_lent) end.giveBack(mark);
         // The engine would put a held head aside, so it need not be woken.
         if (!end.held) end.publish();
         return switch (verdict.outcome) {
@@ -466,6 +473,10 @@ pub const ApplicationEnd = struct {
     /// The loans that have come back since the last call, linked by `next`.
     pub fn takeReturned(end: *ApplicationEnd) ?*types.Loan {
         defer end.returned = null;
+        const sent = if (end.engine.returned) |returned| returned.take() else null;
+        var last = end.returned orelse return sent;
+        while (last.next) |next| last = next;
+        last.next = sent;
         return end.returned;
     }
 
@@ -506,6 +517,17 @@ pub const ApplicationEnd = struct {
             rest = rest[piece.len..];
             end.commands.commit(if (rest.len == 0) .last else .more);
         }
+    }
+
+    /// Puts a command into the ring whose content stays where it is. False: the content cannot be lent.
+    fn putLent(end: *ApplicationEnd, said: *const spoken.Spoken, loan: *types.Loan) bool {
+        if (end.engine.returned == null or said.command != .body) return false;
+        const space = end.room(spoken.sizeLent(said)) orelse return false;
+        trace.said(.application_ring, said.ticket, &said.command, end.engine.process);
+        loan.next = null;
+        spoken.encodeLent(said, loan, space);
+        end.commands.commit(.whole);
+        return true;
     }
 
     fn putApart(end: *ApplicationEnd, said: *const spoken.Spoken, len: usize) void {

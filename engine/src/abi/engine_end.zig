@@ -16,6 +16,7 @@ const Host = @import("host.zig").Host;
 const Lent = @import("lent.zig").Lent;
 const Link = @import("link.zig").Link;
 const platform = @import("platform");
+const Returned = @import("returned.zig").Returned;
 const ring = @import("ring.zig");
 const spoken = @import("spoken.zig");
 const Slots = @import("slots.zig").Slots;
@@ -73,7 +74,7 @@ pub const Other = union(enum) {
 };
 
 /// The state of the engine's thread. The application touches only `stopping`, `task`, `given_up`,
-/// `made_room`, `shed` and `broken`, and wakes the worker's io.
+/// `made_room`, `shed`, `returned` and `broken`, and wakes the worker's io.
 pub const EngineEnd = struct {
     gpa: std.mem.Allocator,
     worker: *EngineWorker,
@@ -125,6 +126,8 @@ pub const EngineEnd = struct {
     made_room: platform.Latch = .{},
     /// Whether the application has broken the rules: its commands are not read any more.
     broken: Atomic(bool) = .init(false),
+    /// Loans of an application on another thread that were sent or dropped.
+    returned: Returned = .{},
 
     const Attention = struct {
         /// The position up to which the application had read events when it was last seen to go on, and
@@ -206,9 +209,21 @@ pub const EngineEnd = struct {
             end.giveUp();
             // Waiting never fails on systems where the engine can have a thread.
             end.worker.poll(if (more) 0 else -1) catch unreachable;
+            // The application finds its loans when it reads the events of their exchanges.
+            end.returnLoans();
             end.deliver();
         }
         end.runTask();
+    }
+
+    /// Gives the application the loans that have come back to the worker. An application that sleeps over many
+    /// bytes of loans is woken to free them; one that is about to sleep finds them (`ApplicationEnd.poll`).
+    fn returnLoans(end: *EngineEnd) void {
+        const loans = &end.worker.pool.loans;
+        if (loans.returned == null or end.other != .thread) return;
+        const bytes = loans.returned_bytes;
+        end.returned.add(loans.take().?, bytes);
+        if (end.returned.isLarge()) end.publish();
     }
 
     fn raise(end: *EngineEnd) void {
@@ -330,6 +345,7 @@ pub const EngineEnd = struct {
     fn mayWait(end: *EngineEnd) bool {
         // Requests that were answered since the last wait have their lines in the log before the next wait.
         end.worker.settleAccessLog();
+        end.returnLoans();
         if (end.host.hasGathered()) return false;
         if (end.hasUndelivered()) {
             if (end.events.awaitRoom() catch false) return false;
@@ -627,7 +643,7 @@ pub const EngineEnd = struct {
             const head = end.held.bytes[0..end.held.len];
             end.held.len = 0;
             if (spoken.isContent(message)) return end.obeyBoth(head, end.own(message, shared));
-            var said = try spoken.decode(end.gpa, head, end.commands_annex, &end.fields);
+            var said = try spoken.decode(end.gpa, head, end.beside(), &end.fields);
             try end.take(&said);
         }
         if (message.len == spoken.release.len) return;
@@ -643,7 +659,7 @@ pub const EngineEnd = struct {
                 return;
             }
         }
-        var said = try spoken.decode(end.gpa, bytes, end.commands_annex, &end.fields);
+        var said = try spoken.decode(end.gpa, bytes, end.beside(), &end.fields);
         return end.take(&said);
     }
 
@@ -654,6 +670,10 @@ pub const EngineEnd = struct {
         shared: bool,
     ) []align(ring.alignment) const u8 {
         return if (!shared or end.other == .thread) message else end.copied(message);
+    }
+
+    fn beside(end: *const EngineEnd) spoken.Beside {
+        return .{ .annex = end.commands_annex, .lends = end.other == .thread };
     }
 
     fn copied(end: *EngineEnd, message: []const u8) []align(ring.alignment) const u8 {
@@ -731,14 +751,14 @@ pub const EngineEnd = struct {
         head: []align(ring.alignment) const u8,
         content: []align(ring.alignment) const u8,
     ) error{ Malformed, OutOfMemory }!void {
-        var said = try spoken.decode(end.gpa, head, end.commands_annex, &end.fields);
+        var said = try spoken.decode(end.gpa, head, end.beside(), &end.fields);
         var none: std.ArrayList(peregrine.Field) = .empty;
         defer none.deinit(end.gpa);
-        var piece = try spoken.decode(end.gpa, content, end.commands_annex, &none);
+        var piece = try spoken.decode(end.gpa, content, end.beside(), &none);
         if (piece.command != .body) return error.Malformed;
         const body = &piece.command.body;
-        // Content in the annex is sent from there, and not copied behind the head.
-        const is_apart = end.commands_annex.unitOf(body.bytes) != null;
+        // Lent content and content in the annex are sent from there, and not copied behind the head.
+        const is_apart = body.loan != null or end.commands_annex.unitOf(body.bytes) != null;
         if (piece.ticket != said.ticket or !body.last or is_apart) {
             try end.take(&said);
             return end.take(&piece);
@@ -758,7 +778,7 @@ pub const EngineEnd = struct {
         trace.said(.engine_ring, said.ticket, &said.command, 0);
         const worker = end.worker;
         const ticket: peregrine.Ticket = @fromBackingInt(said.ticket);
-        const exchange = worker.commanded(ticket, said.command) orelse return dropDescriptor(&said.command);
+        const exchange = worker.commanded(ticket, said.command) orelse return end.drop(&said.command);
         const outcome = (if (end.borrow(&said.command)) |held|
             end.applyHeld(exchange, &said.command, held)
         else switch (said.command) {
@@ -770,7 +790,7 @@ pub const EngineEnd = struct {
             },
             else => worker.applyTo(exchange, said.command),
         }) catch |err| {
-            dropDescriptor(&said.command);
+            end.drop(&said.command);
             return end.fail(ticket, err);
         };
         if (said.flushes and outcome != .done) {
@@ -850,6 +870,12 @@ pub const EngineEnd = struct {
         } }, .{ .last = true });
     }
 
+    /// Gives back what belongs to a command that is not done.
+    fn drop(end: *EngineEnd, command: *const peregrine.Command) void {
+        dropDescriptor(command);
+        if (command.* == .body) if (command.body.loan) |loan| end.worker.pool.loans.decline(loan);
+    }
+
     fn dropDescriptor(command: *const peregrine.Command) void {
         const fd = switch (command.*) {
             .file => |file| file.fd,
@@ -926,7 +952,7 @@ pub const EngineEnd = struct {
         while (end.commands.next() catch null) |record| {
             const message = (end.joiner.add(record) catch return) orelse continue;
             if (message.len == spoken.release.len) continue;
-            const said = spoken.decode(end.gpa, message, end.commands_annex, &end.fields) catch return;
+            const said = spoken.decode(end.gpa, message, end.beside(), &end.fields) catch return;
             dropDescriptor(&said.command);
             end.joiner.clear();
         }

@@ -92,6 +92,7 @@ pub const RingPair = struct {
             .calls = &calls,
             .is_remote = false,
             .shed = &pair.engine.link.shed,
+            .returned = &pair.engine.returned,
             .loop_since = &pair.loop_since,
         };
         pair.application = try .init(

@@ -30,10 +30,22 @@ const Head = extern struct {
     const awaits = 2;
     /// The command's content is in the annex; its offset there ends the message.
     const apart = 4;
+    /// The command's content is lent; a `Lent` ends the message.
+    const lent = 8;
+};
+
+/// Content that the application lends, for an engine in its own process.
+const Lent = extern struct { address: u64, len: u64, loan: u64 };
+
+/// Places for content beside the ring.
+pub const Beside = struct {
+    annex: annex.View,
+    /// The application's memory is the engine's, too, and the application is trusted: it may lend.
+    lends: bool = false,
 };
 
 comptime {
-    std.debug.assert(@sizeOf(Head) % ring.alignment == 0);
+    std.debug.assert(@sizeOf(Head) % ring.alignment == 0 and @sizeOf(Lent) % ring.alignment == 0);
 }
 
 /// The number of bytes that `encode` writes.
@@ -65,6 +77,21 @@ pub fn encodeApart(said: *const Spoken, offset: u64, out: []u8) void {
     @memcpy(out[end..], std.mem.asBytes(&offset));
 }
 
+/// The number of bytes that `encodeLent` writes.
+pub fn sizeLent(said: *const Spoken) usize {
+    return size(said) - contentOf(said).len + @sizeOf(Lent);
+}
+
+/// Like `encode`, for a piece of a body that stays where it is.
+pub fn encodeLent(said: *const Spoken, loan: *types.Loan, out: []u8) void {
+    const end = out.len - @sizeOf(Lent);
+    const content = said.command.body.bytes;
+    putHead(said, Head.lent, out);
+    encoded.encodeHead(&said.command, out[@sizeOf(Head)..end]);
+    const lent: Lent = .{ .address = @intFromPtr(content.ptr), .len = content.len, .loan = @intFromPtr(loan) };
+    @memcpy(out[end..], std.mem.asBytes(&lent));
+}
+
 fn putHead(said: *const Spoken, flag: u32, out: []u8) void {
     const flushes: u32 = if (said.flushes) Head.flushes else 0;
     const awaits: u32 = if (said.awaits) Head.awaits else 0;
@@ -72,27 +99,35 @@ fn putHead(said: *const Spoken, flag: u32, out: []u8) void {
     @memcpy(out[0..@sizeOf(Head)], std.mem.asBytes(&head));
 }
 
-/// The command in `bytes`. Slices point into `bytes`, into `fields`, which is filled, and content that has
-/// travelled apart into the annex, of which nothing is read.
+/// The command in `bytes`. Slices point into `bytes`, into `fields`, which is filled, and to content that lies
+/// beside the ring, of which nothing is read.
 pub fn decode(
     gpa: std.mem.Allocator,
     bytes: []align(ring.alignment) const u8,
-    beside: annex.View,
+    beside: Beside,
     fields: *std.ArrayList(Field),
 ) error{ Malformed, OutOfMemory }!Spoken {
     if (bytes.len < @sizeOf(Head)) return error.Malformed;
     const head = std.mem.bytesToValue(Head, bytes[0..@sizeOf(Head)]);
-    const known = Head.flushes | Head.awaits | Head.apart;
+    const known = Head.flushes | Head.awaits | Head.apart | Head.lent;
     if (head.flags & ~@as(u32, known) != 0 or head.reserved != 0) return error.Malformed;
     var rest: []const u8 = bytes[@sizeOf(Head)..];
     var apart: ?[]const u8 = null;
-    if (head.flags & Head.apart != 0) {
-        if (rest.len < @sizeOf(u64)) return error.Malformed;
-        const end = rest.len - @sizeOf(u64);
-        apart = try beside.from(std.mem.bytesToValue(u64, rest[end..][0..@sizeOf(u64)]));
-        rest = rest[0..end];
+    var loan: ?*types.Loan = null;
+    switch (head.flags & (Head.apart | Head.lent)) {
+        0 => {},
+        Head.apart => apart = try beside.annex.from((try cut(u64, &rest)).*),
+        Head.lent => {
+            if (!beside.lends) return error.Malformed;
+            const lent = (try cut(Lent, &rest)).*;
+            const is_aligned = lent.loan % @alignOf(types.Loan) == 0;
+            if (lent.address == 0 or lent.loan == 0 or !is_aligned) return error.Malformed;
+            apart = @as([*]const u8, @ptrFromInt(lent.address))[0..lent.len];
+            loan = @ptrFromInt(lent.loan);
+        },
+        else => return error.Malformed,
     }
-    const command = while (true) {
+    var command = while (true) {
         fields.items.len = 0;
         const space = fields.allocatedSlice();
         const command = if (apart) |content|
@@ -108,6 +143,10 @@ pub fn decode(
             },
         };
     };
+    if (loan) |mark| switch (command) {
+        .body => |*body| body.loan = mark,
+        else => return error.Malformed,
+    };
     return .{
         .ticket = head.ticket,
         .command = command,
@@ -115,6 +154,14 @@ pub fn decode(
         .awaits = head.flags & Head.awaits != 0,
         .content = head.content,
     };
+}
+
+/// Takes a value from the end of a message.
+fn cut(comptime T: type, rest: *[]const u8) error{Malformed}!*align(1) const T {
+    if (rest.len < @sizeOf(T)) return error.Malformed;
+    const end = rest.len - @sizeOf(T);
+    defer rest.* = rest.*[0..end];
+    return @ptrCast(rest.*[end..].ptr);
 }
 
 /// Whether a message is a piece of a body. Its content is sent unread, so a copy that the application cannot
@@ -162,8 +209,8 @@ test "an encoded command is decoded as it was, with any number of fields" {
             .body => |body| try testing.expectEqualStrings("piece", body.bytes),
             else => return error.TestUnexpectedResult,
         }
-        for (0..@sizeOf(Head)) |cut| {
-            const found_cut = decode(testing.allocator, bytes[0..cut], no_annex, &fields);
+        for (0..@sizeOf(Head)) |len| {
+            const found_cut = decode(testing.allocator, bytes[0..len], no_annex, &fields);
             try testing.expectError(error.Malformed, found_cut);
         }
         bytes[16] = 0xFF;
@@ -171,7 +218,7 @@ test "an encoded command is decoded as it was, with any number of fields" {
     }
 }
 
-const no_annex: annex.View = .{ .memory = &.{} };
+const no_annex: Beside = .{ .annex = .{ .memory = &.{} } };
 
 test "content in the annex is a command's where the annex has it" {
     var fields: std.ArrayList(Field) = .empty;
@@ -183,7 +230,7 @@ test "content in the annex is a command's where the annex has it" {
     const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), sizeApart(&said));
     defer testing.allocator.free(bytes);
     encodeApart(&said, 8, bytes);
-    const beside: annex.View = .{ .memory = memory };
+    const beside: Beside = .{ .annex = .{ .memory = memory } };
     const found = try decode(testing.allocator, bytes, beside, &fields);
     try testing.expectEqualStrings("piece", found.command.body.bytes);
     try testing.expectEqual(memory[8..].ptr, found.command.body.bytes.ptr);
@@ -192,8 +239,29 @@ test "content in the annex is a command's where the annex has it" {
         encodeApart(&said, offset, bytes);
         try testing.expectError(error.Malformed, decode(testing.allocator, bytes, beside, &fields));
     }
-    for (0..bytes.len) |cut| {
-        const found_cut = decode(testing.allocator, bytes[0..cut], beside, &fields);
+    for (0..bytes.len) |len| {
+        const found_cut = decode(testing.allocator, bytes[0..len], beside, &fields);
+        try testing.expectError(error.Malformed, found_cut);
+    }
+}
+
+test "lent content comes with its loan, and only from an application that may lend" {
+    var fields: std.ArrayList(Field) = .empty;
+    defer fields.deinit(testing.allocator);
+    var loan: types.Loan = .{};
+    const said: Spoken = .{ .ticket = 1, .command = .{ .body = .{ .bytes = "piece", .last = true } } };
+    const bytes = try testing.allocator.alignedAlloc(u8, .fromByteUnits(ring.alignment), sizeLent(&said));
+    defer testing.allocator.free(bytes);
+    encodeLent(&said, &loan, bytes);
+    try testing.expect(isContent(bytes));
+    const lends: Beside = .{ .annex = no_annex.annex, .lends = true };
+    const found = try decode(testing.allocator, bytes, lends, &fields);
+    try testing.expectEqual(said.command.body.bytes.ptr, found.command.body.bytes.ptr);
+    try testing.expectEqual(5, found.command.body.bytes.len);
+    try testing.expectEqual(&loan, found.command.body.loan.?);
+    try testing.expectError(error.Malformed, decode(testing.allocator, bytes, no_annex, &fields));
+    for (0..bytes.len) |len| {
+        const found_cut = decode(testing.allocator, bytes[0..len], lends, &fields);
         try testing.expectError(error.Malformed, found_cut);
     }
 }

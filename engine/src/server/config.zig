@@ -826,6 +826,9 @@ pub const api_limits = struct {
     /// Pieces of content in an application's annex at the same time: as many as requests that may be offered
     /// ahead.
     pub const annex_pieces_max: usize = 64;
+    /// Bytes of an application's strings that the engine has sent, after which an application that sleeps is
+    /// woken, so that it lets go of the strings.
+    pub const returned_bytes_max: usize = 1024 * 1024;
     /// The depot, in bytes: memory in which applications on other threads and in other processes read long
     /// bodies, 16 of the longest bodies that are gathered in memory.
     pub const depot_bytes: usize = 16 * 1024 * 1024;

@@ -30,6 +30,8 @@ pub const Held = struct {
 pub const Loans = struct {
     /// Loans that have come back and whose owners were not told yet, the last one first.
     returned: ?*Loan = null,
+    /// Bytes of these loans, without those that were declined.
+    returned_bytes: usize = 0,
     /// Bytes of loans that have not come back.
     bytes: usize = 0,
     /// Uses of shared bytes (`Held.is_shared`), which count for no connection.
@@ -44,6 +46,7 @@ pub const Loans = struct {
     pub fn end(loans: *Loans, loan: *Loan, bytes: usize) void {
         loans.cancel(bytes);
         loans.decline(loan);
+        loans.returned_bytes += bytes;
     }
 
     /// Ends a loan whose owner needs no notice.
@@ -77,6 +80,7 @@ pub const Loans = struct {
     /// Takes all loans that have come back since the last call, linked by `next`.
     pub fn take(loans: *Loans) ?*Loan {
         defer loans.returned = null;
+        loans.returned_bytes = 0;
         return loans.returned;
     }
 };
@@ -88,10 +92,11 @@ test "a loan that has come back is told once" {
     loans.end(&marks[0], 10);
     loans.end(&marks[2], 10);
     try std.testing.expectEqual(10, loans.bytes);
+    try std.testing.expectEqual(20, loans.returned_bytes);
     try std.testing.expectEqual(&marks[2], loans.take().?);
     try std.testing.expectEqual(&marks[0], marks[2].next.?);
     try std.testing.expectEqual(null, marks[0].next);
     try std.testing.expectEqual(null, loans.take());
     loans.cancel(10);
-    try std.testing.expectEqual(0, loans.bytes);
+    try std.testing.expectEqual(0, loans.bytes + loans.returned_bytes);
 }

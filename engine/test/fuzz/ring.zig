@@ -41,7 +41,7 @@ fn placeInAnnex(content: []const u8) ?u64 {
 }
 
 fn look(message: []align(ring.alignment) const u8, fields: *std.ArrayList(spoken.Field)) !void {
-    const beside: spoken.annex.View = .{ .memory = &annex };
+    const beside: spoken.Beside = .{ .annex = .{ .memory = &annex } };
     const said = spoken.decode(gpa, message, beside, fields) catch |err| switch (err) {
         error.Malformed => return,
         error.OutOfMemory => return err,

@@ -31,6 +31,8 @@ pub fn check(pair: *Child) !void {
     if (application.events.released != application.events.at) return error.EventsNotGivenBack;
     if (pair.wakeup.raised.raw) return error.WakeupNotSeen;
     if (engine.worker.waiting.parked.items.len > 0) return error.MessagesNotLetGoOn;
+    if (engine.worker.pool.loans.returned != null) return error.LoansNotReturned;
+    if (engine.returned.isLarge()) return error.LargeLoansNotTold;
 }
 
 /// The worker has stopped, and all events were read.
@@ -49,6 +51,7 @@ pub fn checkEmpty(pair: *Child) !void {
     try expect(0, engine.borrowed.count);
     if (engine.depot) |depot| try expect(engine.lent.count, depot.units.taken.count());
     try expect(null, application.returned);
+    try expect(null, engine.returned.first.raw);
 }
 
 /// The state of both ends, for whoever looks for the cause of a finding.
