@@ -313,6 +313,20 @@ test "a program may end while the engine has loans" {
     server.stop();
 }
 
+test "content of 16 KiB and more lies beside the ring, and shorter content in it" {
+    var server: Server = try .start();
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const body: [16 * 1024]u8 = @splat('x');
+    for ([_][]const u8{ body[1..], &body }, 0..) |content, beside| {
+        const ticket = try server.ask(client, get);
+        try testing.expectEqual(Code.done, respond(&server, ticket, content, types.RespondFlag.end));
+        try testing.expectEqual(beside, server.handle.home.thread.application.commands_annex.count);
+        try expectHeard(client, content);
+    }
+}
+
 test "a response of 64 KiB is complete when it is said, and nobody waits for it" {
     var server: Server = try .start();
     defer server.stop();

@@ -495,16 +495,19 @@ pub const ApplicationEnd = struct {
     fn put(end: *ApplicationEnd, said: *const spoken.Spoken) error{OutOfMemory}!void {
         trace.said(.application_ring, said.ticket, &said.command, end.engine.process);
         const len = spoken.size(said);
-        if (len <= ring.record_bytes_max) {
-            spoken.encode(said, end.room(len) orelse return);
-            return end.commands.commit(.whole);
-        }
-        const content = spoken.contentOf(said);
-        const apart_len = spoken.sizeApart(said);
-        if (content.len > 0 and apart_len <= ring.record_bytes_max) {
+        const content_len = spoken.contentOf(said).len;
+        const fits = len <= ring.record_bytes_max;
+        if (content_len >= apart_min or (!fits and content_len > 0)) {
+            const apart_len = spoken.sizeApart(said);
             // the engine is trusted to keep its side of the ring well formed
             const released = end.commands.released() catch unreachable;
-            if (end.commands_annex.hasRoom(content.len, released)) return end.putApart(said, apart_len);
+            if (apart_len <= ring.record_bytes_max and end.commands_annex.hasRoom(content_len, released)) {
+                return end.putApart(said, apart_len);
+            }
+        }
+        if (fits) {
+            spoken.encode(said, end.room(len) orelse return);
+            return end.commands.commit(.whole);
         }
         try end.scratch.resize(end.gpa, len);
         defer if (end.scratch.capacity > scratch_kept_bytes) end.scratch.clearAndFree(end.gpa);
@@ -537,6 +540,9 @@ pub const ApplicationEnd = struct {
         end.commands.commit(.whole);
         end.commands_annex.follow(end.commands.at);
     }
+
+    /// Shorter content goes through the ring: in the annex it would take a whole unit.
+    const apart_min = peregrine.api_limits.annex_unit_bytes / 2;
 
     const scratch_kept_bytes = peregrine.api_limits.scratch_kept_bytes;
 
