@@ -156,6 +156,17 @@ my @STOP = qw(TERM INT QUIT);
 # Hash::Util::FieldHash ends the process with SIGSEGV.
 my %ATTACHED;
 
+# The handler of these signals that a loop restores when it lets go of them. One that has come meanwhile, as
+# timeout(1) sends two, asks for the stop that is over. Otherwise the signal does what it does without a
+# handler.
+our $LETS_GO = 0;
+my $AFTER = sub {
+    my ($name) = @_;
+    return if $LETS_GO;
+    $SIG{$name} = 'DEFAULT';
+    kill $name => $$;
+};
+
 # Whether other servers of this program take signals, too.
 sub has_company {
     my ($self) = @_;
@@ -167,6 +178,7 @@ sub attach_signals {
     weaken($ATTACHED{ refaddr $self } = $self);
     $self->{pid}         = $$;
     $self->{service}     = Peregrine::Notify->from_environment;
+    $SIG{$_}             = $AFTER for grep { ($SIG{$_} // 'DEFAULT') eq 'DEFAULT' } @STOP;
     $self->{signals}{$_} = $self->{loop}->attach_signal($_ => weakly($self, _on_signal => $_))
         for @STOP, keys %{ $self->{on} };
     return if !defined $self->{stop_within};
@@ -183,7 +195,11 @@ sub detach_signals {
     delete $ATTACHED{ refaddr $self };
     my $loop    = $self->{loop} or return;
     my $signals = delete $self->{signals} || {};
-    my $detach  = sub { $loop->detach_signal($_ => $signals->{$_}) for keys %$signals };
+    my $detach  = sub {
+        local $LETS_GO = 1;
+        $loop->detach_signal($_ => $signals->{$_}) for keys %$signals;
+        $SIG{$_} = 'DEFAULT' for grep { ref $SIG{$_} && $SIG{$_} == $AFTER } @STOP;
+    };
     return $detach->() if $at_once || !$loop->can('is_running') || !$loop->is_running;
     $loop->later($detach);
     return;
