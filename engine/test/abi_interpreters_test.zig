@@ -1471,9 +1471,14 @@ const Shortfall = struct {
         failing.fail_index = failing.alloc_index +| count;
     }
 
+    /// The batches of the only interpreter. For the engine's thread, which has made them.
+    fn batches(pool: *Pool) *@FieldType(abi.Host, "batches") {
+        return &pool.seats[0].?.host.batches;
+    }
+
     /// The events for an interpreter get their memory from `gpa` from now on.
-    fn use(batches: *@FieldType(abi.Host, "batches"), gpa: std.mem.Allocator) void {
-        for (batches) |*batch| {
+    fn use(own: *@FieldType(abi.Host, "batches"), gpa: std.mem.Allocator) void {
+        for (own) |*batch| {
             batch.events.clearAndFree(batch.gpa);
             batch.gpa = gpa;
         }
@@ -1488,9 +1493,9 @@ test "a request that cannot be given to an interpreter for want of memory is off
     try engine.expectInterpreters(1);
     var client = try engine.connect();
     defer client.close();
-    const host = &engine.handle.ownEngine().?.pool.?.seats[0].?.host;
-    var failing: testing.FailingAllocator = .init(host.batches[0].gpa, .{ .fail_index = 0 });
-    engine.handle.call(Shortfall.use, .{ &host.batches, failing.allocator() });
+    const batches = engine.handle.call(Shortfall.batches, .{engine.handle.ownEngine().?.pool.?});
+    var failing: testing.FailingAllocator = .init(batches[0].gpa, .{ .fail_index = 0 });
+    engine.handle.call(Shortfall.use, .{ batches, failing.allocator() });
     try client.get("/");
     for (0..30_000) |_| {
         if (engine.handle.call(Shortfall.has, .{&failing})) break;
@@ -1922,9 +1927,9 @@ test "an interpreter that cannot be told of the end for want of memory is told l
     const answering: Answering = try .start();
     defer answering.stop();
     const engine = answering.engine.handle;
-    const host = &engine.ownEngine().?.pool.?.seats[0].?.host;
-    var failing: testing.FailingAllocator = .init(host.batches[0].gpa, .{ .fail_index = 0 });
-    engine.call(Shortfall.use, .{ &host.batches, failing.allocator() });
+    const batches = engine.call(Shortfall.batches, .{engine.ownEngine().?.pool.?});
+    var failing: testing.FailingAllocator = .init(batches[0].gpa, .{ .fail_index = 0 });
+    engine.call(Shortfall.use, .{ batches, failing.allocator() });
     abi.peregrine_drain(engine);
     for (0..30_000) |_| {
         if (engine.call(Shortfall.has, .{&failing})) break;
