@@ -1426,6 +1426,46 @@ test "an engine takes no short waits while an interpreter is at one request" {
     try testing.expectEqual(0, Watch.short.load(.monotonic));
 }
 
+test "a head that names its length wakes the engine with its body, or at the next poll" {
+    const engine: Engine = try .start(.{});
+    defer engine.stop();
+    const handle = abi.interpreters.peregrine_join(engine.join_socket, 60_000).?;
+    defer abi.peregrine_worker_free(handle);
+    try engine.expectInterpreters(1);
+    const commands = &handle.home.joined.end.commands;
+    const Shown = struct {
+        fn isAll(writer: *abi.spoken.ring.Writer) bool {
+            return writer.shared.header.tail.load(.monotonic) == writer.at;
+        }
+    };
+    var client = try engine.connect();
+    defer client.close();
+    const fields = [_]@import("peregrine").Field{.init("Content-Length", "4")};
+    const response: types.Response = .{
+        .size = @sizeOf(types.Response),
+        .status = 200,
+        .flags = types.RespondFlag.hold,
+        .fields = &fields,
+        .field_count = fields.len,
+    };
+    var events: [*]const Event = undefined;
+    for ([_]bool{ false, true }) |polls| {
+        try client.get("/");
+        while (abi.peregrine_poll(handle, 1000, &events) == 0) {}
+        const ticket = events[0].ticket;
+        try testing.expectEqual(Code.ok, abi.peregrine_respond(handle, ticket, @ptrCast(&response)));
+        try testing.expect(!Shown.isAll(commands));
+        if (polls) {
+            _ = abi.peregrine_poll(handle, 0, &events);
+            try testing.expect(Shown.isAll(commands));
+        }
+        const end = types.RespondFlag.end;
+        try testing.expectEqual(Code.done, abi.peregrine_write(handle, ticket, "done", 4, end));
+        try testing.expect(Shown.isAll(commands));
+        try client.expect("200", "done");
+    }
+}
+
 test "an interpreter that asks for answers and reads none is shut out" {
     const engine: Engine = try .start(.{});
     defer engine.stop();

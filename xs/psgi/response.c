@@ -186,7 +186,7 @@ static void send_pieces(pTHX_ psgi_exchange *exchange, psgi_head *head, AV *list
         const int len = my_snprintf(head->length_text, sizeof(head->length_text), "%" UVuf, (UV)total);
         head->list[head->count++] = (peregrine_field){"Content-Length", 14, head->length_text, (size_t)len};
     }
-    if (start(aTHX_ exchange, head, head->chunked ? PEREGRINE_HOLD : 0, NULL, 0))
+    if (start(aTHX_ exchange, head, PEREGRINE_HOLD, NULL, 0))
         write_pieces(aTHX_ exchange, list);
 }
 

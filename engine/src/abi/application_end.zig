@@ -128,7 +128,8 @@ pub const ApplicationEnd = struct {
     joined: std.ArrayList([]align(ring.alignment) u8) = .empty,
     /// Commands that are longer than a record are encoded here.
     scratch: std.ArrayList(u8) = .empty,
-    /// The last command was the head of a response that waits for the next command (PEREGRINE_HOLD).
+    /// The last command was the head of a response that waits for the next command (PEREGRINE_HOLD). The
+    /// engine does not see it yet.
     held: bool = false,
     /// Commands since the engine was last woken.
     unseen: u32 = 0,
@@ -423,8 +424,10 @@ pub const ApplicationEnd = struct {
             return errors.code(err);
         };
         said.flushes = flags & types.RespondFlag.flush != 0;
-        end.held = verdict.held and !said.flushes;
-        if (said.command == .start) said.command.start.hold = end.held;
+        // The engine holds no head that says how long the body is, but one wake-up is enough for both.
+        const waits = command.* == .start and command.start.hold and !command.start.end;
+        end.held = (verdict.held or waits) and !said.flushes;
+        if (said.command == .start) said.command.start.hold = verdict.held and !said.flushes;
         said.awaits = verdict.awaits;
         said.content = verdict.content;
         if (command.* == .file and end.engine.is_remote) {
@@ -445,7 +448,6 @@ pub const ApplicationEnd = struct {
             return Code.memory;
         };
         if (loan) |mark| if (!is_lent) end.giveBack(mark);
-        // The engine would put a held head aside, so it need not be woken.
         if (!end.held) end.publish();
         return switch (verdict.outcome) {
             .accepted => Code.ok,
