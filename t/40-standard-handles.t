@@ -7,6 +7,7 @@ use File::Temp ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
+use TestTools qw(crossed free_port);
 
 my $directory = File::Temp->newdir;
 
@@ -22,17 +23,49 @@ sub write_file {
 my @ways = ([], [qw(--workers 1)], [qw(--engine thread)], [qw(--engine process --workers 1)]);
 
 # STDERR stays, because the test reads the port there; descriptor 2 is like the others.
-my $closes = write_file('closes.psgi', <<'APP');
+my $code = <<'APP';
 close STDIN;
 close STDOUT;
 sub { return [ 200, [], [ join ' ', map { readlink "/proc/self/fd/$_" } 0, 1 ] ] }
 APP
-for my $way (@ways) {
-    my $server = TestServer->command_of('peregrine', qw(-E production), @$way, $closes);
-    is(get($server->port, '/')->{body}, '/dev/null /dev/null', "@$way: no socket is at closed descriptors");
-    is($server->stop,                   0,                     '... the server ends well');
+my $closes  = write_file('closes.psgi', $code);
+my @sources = ([$closes], [ '-e', $code ]);
+for my $case (crossed(\@ways, \@sources)) {
+    my ($way, $source) = @$case;
+    my $server = TestServer->command_of('peregrine', qw(-E production), @$way, @$source);
+    is(
+        get($server->port, '/')->{body},
+        '/dev/null /dev/null',
+        "@$way $source->[0]: no socket is at closed descriptors"
+    );
+    is($server->stop, 0, '... the server ends well');
     unlike($server->log, qr/reopened as/, '... and no warning of Perl is in the log');
 }
+
+SKIP: {
+    # Expected: it is not installed.
+    skip 'Plack is not installed', 3 if !eval { require Plack; 1 };
+    my $port    = free_port();
+    my $delayed = TestServer->spawn(
+        qw(plackup -s Peregrine -E production -L Delayed --workers 1),
+        '--host' => '127.0.0.1',
+        '--port' => $port,
+        $closes
+    );
+    ok($delayed->wait_for_log(qr/listening on/), 'plackup -L Delayed');
+    is(get($port, '/')->{body}, '/dev/null /dev/null', '... no socket is at closed descriptors');
+    is($delayed->stop,          0,                     '... the server ends well');
+}
+
+# A class of handles without FILENO.
+my $tied = write_file('tied.psgi', <<'APP');
+sub Tied::TIEHANDLE { return bless [], 'Tied' }
+tie *STDIN, 'Tied';
+sub { return [ 200, [], [ ref tied *STDIN ] ] }
+APP
+my $with_tied = TestServer->command_of('peregrine', qw(-E production), $tied);
+is(get($with_tied->port, '/')->{body}, 'Tied', 'a tied handle stays');
+is($with_tied->stop,                   0,      '... the server ends well');
 
 my $prints = write_file('prints.psgi', <<'APP');
 $\ = "|end of print|\n";

@@ -188,7 +188,9 @@ my @STANDARD = ([ \*STDIN, '<' ], [ \*STDOUT, '>' ], [ \*STDERR, '>' ]);
 sub fill_standard_descriptors {
     for my $number (0 .. 2) {
         my ($handle, $mode) = @{ $STANDARD[$number] };
-        open $handle, $mode, '/dev/null' or return if !defined fileno $handle;
+        # A class of tied handles may have no FILENO.
+        my $is_open = tied *$handle || defined fileno $handle;
+        open $handle, $mode, '/dev/null' or return if !$is_open;
         my $copy = POSIX::dup($number);
         if    (defined $copy) { POSIX::close($copy) }
         elsif ($! == EBADF)   { POSIX::open('/dev/null', POSIX::O_RDWR()) }

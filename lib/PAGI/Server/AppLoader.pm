@@ -85,6 +85,7 @@ sub _load {
     else {
         ($value, $origin) = (_from_module($args{app}, \@arguments), "the module $args{app}");
     }
+    Peregrine::Fork::fill_standard_descriptors();
     return _normalized($value, $origin);
 }
 
@@ -179,7 +180,8 @@ sub _from_file {
     return $value;
 }
 
-# A function that loads code, and does without standard handles that the code closes.
+# A function that loads code, and opens standard handles that the code has closed before anything else gets
+# their descriptors.
 sub _filling {
     my ($load) = @_;
     return sub {

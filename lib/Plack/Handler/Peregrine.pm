@@ -52,12 +52,19 @@ sub _server {
         my $loaded;
         @app =
             $configuration->options->{workers}
-            ? (load_app => sub { return $loaded //= $load->() })
+            ? (load_app => sub { return $loaded //= _filled($load->()) })
             : (app => $load->());
     }
     my $server = Plack::Handler::Peregrine::Server->new(configuration => $configuration, @app);
     eval { $server->check_clones; 1 } or _refuse($@);
     return $server;
+}
+
+# Returns an application whose code may have closed standard handles.
+sub _filled {
+    my ($app) = @_;
+    Peregrine::Fork::fill_standard_descriptors();
+    return $app;
 }
 
 sub _refuse {
