@@ -4,6 +4,7 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
+use POSIX      ();
 use Test::More;
 use TestServer;
 
@@ -40,5 +41,32 @@ for my $way ([], [qw(--engine thread)]) {
     is($server->stop, 0, "@$way: the status is that of a stop");
     like($server->log, qr/the server has stopped/, '... of which the log tells');
 }
+
+# The program stops its server, and would go on.
+my $goes_on = write_file('goes_on.pl', <<'PROGRAM');
+use strict;
+use warnings;
+use Future::AsyncAwait;
+use IO::Async::Loop;
+use PAGI::Server;
+my $app = async sub {
+    my ($scope, $receive, $send) = @_;
+    die "no $scope->{type}\n" if $scope->{type} ne 'lifespan';
+    await $receive->();
+    await $send->({ type => 'lifespan.startup.complete' });
+    await $receive->();
+    kill TERM => $$;
+    await $send->({ type => 'lifespan.shutdown.complete' });
+};
+my $server = PAGI::Server->new(app => $app, port => 0);
+$server->own_loop;
+$server->listen->get;
+$server->shutdown->get;
+PROGRAM
+is(
+    TestServer->spawn($^X, (map { "-I$_" } @INC), $goes_on)->wait,
+    POSIX::SIGTERM,
+    'a first TERM to a program that has stopped its server itself ends the program'
+);
 
 done_testing;

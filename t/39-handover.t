@@ -23,7 +23,7 @@ my $app = write_file('app.pl', TestLoad::application(1));
 
 # The second program gives its sockets on as the first one does, whatever they are.
 for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '127.0.0.1:0' ]) {
-    my $rounds = @$more && $ENV{PEREGRINE_BRIEF} ? 1 : 2;
+    my $rounds = "@$more" eq '--reuseport' && $ENV{PEREGRINE_BRIEF} ? 1 : 2;
     subtest "taking over, @{[ @$more ? $more->[0] : 'a port' ]}" => sub {
         write_file('app.pl', TestLoad::application(1));
         my $server = TestServer->spawn(
@@ -129,7 +129,8 @@ subtest 'files of Unix sockets at which the new program does not listen' => sub 
     write_file('app.pl', TestLoad::application(1));
     my %paths  = map { $_ => "$dir/$_.sock" } qw(kept left status);
     my $always = "workers = 2\nengine = inline\nlisten = $paths{kept}\n";
-    my $config = write_file('files.conf', $always . "listen = $paths{left}\nstatus = $paths{status}\n");
+    my $status = "status = $paths{status}\n";
+    my $config = write_file('files.conf', $always . "listen = $paths{left}\n$status");
     my $server = TestServer->spawn(
         $^X, (map { "-I$_" } @INC),
         'bin/pagi-server', qw(-E production --config),
@@ -137,10 +138,15 @@ subtest 'files of Unix sockets at which the new program does not listen' => sub 
     );
     ok($server->wait_for_log(qr{listening on unix:\Q$paths{left}\E}), 'the server runs');
     is_deeply([ grep { !-S $paths{$_} } sort keys %paths ], [], '... at three files');
-    write_file('files.conf', $always);
+    write_file('files.conf', $always . $status);
     $server->signal('USR2');
     is($server->wait, 0, 'the new program has taken over');
-    is_deeply([ grep { -e $paths{$_} } sort keys %paths ], ['kept'], '... and the others have gone');
+    is_deeply([ grep { -e $paths{$_} } sort keys %paths ], [qw(kept status)], '... and the other has gone');
+    write_file('files.conf', $always);
+    my $second = pid_in('files.pid');
+    kill USR2 => $second;
+    ok(wait_for(sub { is_gone($second) }), 'a third program has taken over');
+    is_deeply([ grep { -e $paths{$_} } sort keys %paths ], ['kept'], '... and the status has gone');
     is(exchange($paths{kept}, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")->{status}, 200, '... while one is served');
     ok(stop_master('files.pid'), 'the server stops');
     ok(!-e $paths{kept},         '... and removes its file');
@@ -151,6 +157,7 @@ subtest 'several servers in a program' => sub {
 use strict; use warnings; use IO::Async::Loop; use PAGI::Server;
 my $loop    = IO::Async::Loop->new;
 my @servers = map { PAGI::Server->new(app => sub { die "no lifespan\n" }, port => 0, workers => $_) } 1, 0;
+$servers[1]->ignore_signals;
 for my $server (@servers) { $loop->add($server); $server->listen->get }
 print STDERR "ready\n";
 $loop->run;
@@ -274,6 +281,23 @@ sub inheriting {
     fcntl $socket, F_SETFD, 0 or die $!;
     return TestServer->spawn('/bin/sh', '-c', $exec, 'sh', @command, $app);
 }
+
+subtest 'a Unix socket that systemd has passed' => sub {
+    write_file('app.pl', TestLoad::application(1));
+    my $path    = "$dir/systemd.sock";
+    my $manager = "$dir/notify";
+    unlink $manager;
+    my $told   = IO::Socket::UNIX->new(Local => $manager, Type   => SOCK_DGRAM) or die $!;
+    my $unix   = IO::Socket::UNIX->new(Local => $path,    Listen => 100)        or die $!;
+    my %units  = (LISTEN_FDS => 1, NOTIFY_SOCKET => $manager);
+    my $served = inheriting($unix, \%units, '--pid', "$dir/unix.pid", '--listen', $path);
+    ok($served->wait_for_log(qr/listening on/), 'the server runs');
+    $served->signal('USR2');
+    is($served->wait,                                                  0,   'the new program has taken over');
+    is(exchange($path, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")->{status}, 200, '... which serves');
+    ok(stop_master('unix.pid'), '... and stops');
+    ok(-S $path,                '... while the file stays');
+};
 
 subtest 'sockets that were passed to the old program' => sub {
     write_file('app.pl', TestLoad::application(1));

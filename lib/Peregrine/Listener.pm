@@ -56,9 +56,19 @@ sub _remember {
 # listeners. Clients of a server that has stopped would wait at its sockets as long as the process lives.
 sub leave_others {
     my ($class, @own) = @_;
-    my %own = map { refaddr($_) => 1 } @own;
-    $_->leave_sockets for grep { defined && !$own{ refaddr $_ } } @OPEN;
+    $_->leave_sockets for _others(@own);
     return;
+}
+
+sub _others {
+    my (@own) = @_;
+    my %own   = map { refaddr($_) => 1 } @own;
+    return grep { defined && !$own{ refaddr $_ } } @OPEN;
+}
+
+sub has_others {
+    my ($class, @own) = @_;
+    return scalar _others(@own);
 }
 
 # Where the application calls `exit`, or the program ends by an exception, no server stops in order.
@@ -261,8 +271,10 @@ sub _open_unix {
     my $path      = $place->{path};
     my $inherited = _inherited($args, pack_sockaddr_un($path));
     if ($inherited) {
-        # The file of an old program's socket stays the old program's until the new one serves.
-        my %facts = $args->{inherited}->is_handover ? _file_facts($path) : ();
+        # The file of an old program's socket stays the old program's until the new one serves, and that of a
+        # service manager's socket is never ours.
+        my $is_ours = $args->{inherited}->is_handover && !length(Peregrine::Inherited->source);
+        my %facts   = $is_ours ? _file_facts($path) : ();
         $facts{later} = delete $facts{file} if %facts;
         return { %{ _described($inherited) }, path => $path, asked => _unix_name($path), %facts };
     }
@@ -405,11 +417,12 @@ See L<Peregrine::Listeners/open_for> and L<Peregrine::Listeners/are_spread>.
 
 See L<Peregrine::Listeners/keep_for> and L<Peregrine::Listeners/sockets_for, leave_sockets, adopt>.
 
-=head2 leave_others
+=head2 leave_others, has_others
 
     Peregrine::Listener->leave_others(@listeners);
 
-In a forked process: closes its copies of the sockets of all other listeners.
+In a forked process: closes its copies of the sockets of all other listeners. C<has_others>: whether the
+program has any, those of other servers.
 
 =head2 sockets
 

@@ -117,6 +117,7 @@ sub run {
         return                                               if $ok;
     } while ($server->fail_stalled($exception));
     $log->error("an exception in the event loop, the server shuts down: " . _text($exception));
+    $self->{ends_loop} = 1;
     my $stopped = $server->shutdown;
     $stopped->on_ready(sub { $loop->stop });
 
@@ -152,13 +153,9 @@ sub _text {
 
 my @STOP = qw(TERM INT QUIT);
 
-# Objects by address, weak, that take signals. No field hash: in a clone, which has no copy of the loop,
-# Hash::Util::FieldHash ends the process with SIGSEGV.
-my %ATTACHED;
-
 # The handler of these signals that a loop restores when it lets go of them. One that has come meanwhile, as
-# timeout(1) sends two, asks for the stop that is over. Otherwise the signal does what it does without a
-# handler.
+# timeout(1) sends two, asks for the stop that is over, if that ends the loop. Otherwise, as in a program that
+# goes on without its server, the signal does what it does without a handler.
 our $LETS_GO = 0;
 my $AFTER = sub {
     my ($name) = @_;
@@ -167,15 +164,9 @@ my $AFTER = sub {
     kill $name => $$;
 };
 
-# Whether other servers of this program take signals, too.
-sub has_company {
-    my ($self) = @_;
-    return scalar grep { $_ && $_ != $self && $_->{pid} == $$ } values %ATTACHED;
-}
-
 sub attach_signals {
     my ($self) = @_;
-    weaken($ATTACHED{ refaddr $self } = $self);
+    delete $self->{ends_loop};
     $self->{pid}         = $$;
     $self->{service}     = Peregrine::Notify->from_environment;
     $SIG{$_}             = $AFTER for grep { ($SIG{$_} // 'DEFAULT') eq 'DEFAULT' } @STOP;
@@ -192,11 +183,11 @@ sub attach_signals {
 # the next one's from them, or end IO::Async::Loop::Epoll with "Use of freed value in iteration".
 sub detach_signals {
     my ($self, $at_once) = @_;
-    delete $ATTACHED{ refaddr $self };
     my $loop    = $self->{loop} or return;
     my $signals = delete $self->{signals} || {};
+    my $ends    = $self->{ends_loop};
     my $detach  = sub {
-        local $LETS_GO = 1;
+        local $LETS_GO = $ends;
         $loop->detach_signal($_ => $signals->{$_}) for keys %$signals;
         $SIG{$_} = 'DEFAULT' for grep { ref $SIG{$_} && $SIG{$_} == $AFTER } @STOP;
     };
@@ -287,6 +278,7 @@ sub stop_once {
     my ($self, $method, @arguments) = @_;
     my ($loop, $server) = @{$self}{qw(loop server)};
     $method //= 'shutdown';
+    $self->{ends_loop} = 1;
     $self->{service}->stopping if $self->{service} && !$self->{stopping};
     my $stopped = $server->$method(@arguments);
     return if $self->{stopping};
@@ -427,10 +419,6 @@ From now on TERM, INT and QUIT shut the server down and then stop the loop, when
 its way to stop by a signal; a second one makes it L</hurry>. The others do what C<on> says; a Future that the
 handler of HUP returns says when the reload is over. A L<service manager|Peregrine::Notify> that wants to know
 is told of reloads and of the stop.
-
-=head2 has_company
-
-    say 'other servers of this program take signals, too' if $process->has_company;
 
 =head2 serving
 

@@ -46,13 +46,15 @@ sub use_loop {
     my ($self, $loop, $process) = @_;
     $self->{loop} = $loop;
     weaken($self->{loop});
-    weaken(my $weak = $process);
+    weaken(my $weak    = $self);
+    weaken(my $stopped = $process);
     $self->{takeover} = Peregrine::Server::Takeover->new(
         %{$self}{qw(loop log pid_file)},
-        limit     => $self->{configuration}->start_timeout,
-        process   => $process,
-        listeners => [ $self->{listeners}, $self->{monitor}->listeners ],
-        leave     => sub { $weak->stop_once('leave') },
+        limit   => $self->{configuration}->start_timeout,
+        process => $process,
+        # The monitor has none before the start.
+        listeners => sub { return ($weak->{listeners}, $weak->{monitor}->listeners) },
+        leave     => sub { $stopped->stop_once('leave') },
     );
     return;
 }
@@ -107,6 +109,8 @@ sub open {
     $self->{hub}->listen(%owner) if $self->{hub};
     PAGI::Server::AccessLog->prepare($self->{options}{access_log}, $owner{uid});
     $self->{listeners}->open_for_all($self->{placement}->engines);
+    # Limits in force are asked for before processes fork.
+    $self->{placement}->share;
     $self->{pid} = $$;
     return;
 }
@@ -138,7 +142,9 @@ sub begin {
     });
     return $starting->else(sub {
         my @failure = @_;
-        return $weak->_end_failed_start->then(sub { Future->fail(@failure) });
+        my $ending  = Future->call(sub { $weak ? $weak->_end_failed_start : Future->done });
+        # What ends the processes may fail as well, but the start's failure is the one to tell.
+        return $ending->followed_by(sub { Future->fail(@failure) });
     });
 }
 

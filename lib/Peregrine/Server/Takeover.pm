@@ -9,10 +9,11 @@ use Peregrine::Fork;
 use Peregrine::Handover;
 use Peregrine::Inherited;
 use Peregrine::Later qw(later weakly);
-use Scalar::Util     qw(weaken);
+use Peregrine::Listener;
+use Scalar::Util qw(weaken);
 
-# `loop`, `log`, `process`, `pid_file`, `listeners` (a list); `limit`: seconds that a new program has for its
-# start; `leave`: called in the old program when the new one serves.
+# `loop`, `log`, `process`, `pid_file`; `listeners`: returns a list; `limit`: seconds that a new program has
+# for its start; `leave`: called in the old program when the new one serves.
 sub new {
     my ($class, %args) = @_;
     my $self = bless {%args}, $class;
@@ -56,7 +57,7 @@ sub start {
 sub _instead {
     my ($self) = @_;
     return 'this program has several servers, and would have to hand over all of them'
-        if $self->{process}->has_company;
+        if Peregrine::Listener->has_others(map { $_->all } $self->{listeners}->());
     my $source = Peregrine::Inherited->source;
     return 'Server::Starter starts new servers itself: send HUP to start_server' if $source eq 'starter';
     return if $source ne 'systemd' || $self->{process}->has_service;
@@ -92,7 +93,7 @@ sub _hear {
     my $pid = $self->{handover}->pid;
     $self->unlimit;
     $self->{log}->info("process $pid serves: this one leaves");
-    $_->leave_files($self->{unused}) for @{ $self->{listeners} };
+    $_->leave_files($self->{unused}) for $self->{listeners}->();
     $self->{pid_file}->let_go if $self->{pid_file};
     $self->{process}->hand_over($pid);
     $self->{leave}->();
@@ -103,7 +104,7 @@ sub _ended {
     my ($self, undef, $status) = @_;
     $self->unlimit;
     return if $self->{is_over};
-    my $handover = delete $self->{handover};
+    my ($handover) = delete @{$self}{qw(handover unused)};
     $handover->link->close;
     $self->{log}->error('SIGUSR2: process '
             . $handover->pid . ' '
@@ -156,7 +157,7 @@ starts the program, this class decides when the old one leaves.
 
     my $takeover = Peregrine::Server::Takeover->new(
         loop => $loop, log => $log, limit => 80, process => $process,
-        pid_file => $file, listeners => [$listeners], leave => sub { $supervisor->retire },
+        pid_file => $file, listeners => sub { return $listeners }, leave => sub { $supervisor->retire },
     );
 
 =head2 start
