@@ -350,6 +350,12 @@ subtest 'limits are shared' => sub {
     is($inner->{memory_max},                      64 << 20, 'each has its part of the memory');
     is($inner->{max_connections},                 50,       'max_connections holds for each');
     is($server->connection_count,                 0,        'nothing runs');
+    my $placement = $server->_part->placement;
+    no warnings 'redefine';
+    local *Peregrine::Server::Placement::limit_in_force = sub { die "no descriptor is left\n" };
+    $placement->set_interpreters(8);
+    my %share = $placement->share;
+    is($share{memory_max}, 32 << 20, 'parts change without another question for the whole');
     IO::Async::Loop->new->remove($server);
 };
 

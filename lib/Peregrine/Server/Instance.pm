@@ -163,7 +163,7 @@ sub open {
 sub _make_engine {
     my ($self, $owner) = @_;
     my $limits = $self->{placement}->engine_limits($self->options);
-    $limits->{accept_yield_ms} = YIELD_MS if $self->{role} eq 'prefork' && $self->options->{workers} > 1;
+    $limits->{accept_yield_ms} = YIELD_MS if $self->{role} eq 'prefork' && $self->{placement}->engines > 1;
     $self->{engine} =
         Peregrine::Server::Engine->make($self->{configuration}, limits => $limits, owner => $owner);
     $self->{pid} = $$;
@@ -389,7 +389,10 @@ sub change_interpreters {
     my %share = $placement->share;
     $self->{configuration} = $self->{configuration}->shared_by(%share);
     my $limits = $placement->engine_limits(\%share);
-    if ($self->{engine}) { $self->{engine}->worker->set($_ => $limits->{$_}) for keys %$limits }
+    for my $name (grep { $self->{engine} } sort keys %$limits) {
+        next if $self->{engine}->worker->set($name => $limits->{$name}) >= 0;
+        $self->{log}->error("the engine does not take $name = $limits->{$name}");
+    }
     $self->{clones}->set_count($count) if $self->{clones};
     return;
 }

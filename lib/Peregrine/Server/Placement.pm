@@ -156,10 +156,12 @@ sub memory_share {
 }
 
 # A client comes to one of several engines by chance, so each engine allows its part of the limit, rounded up.
+# What memory_max is in force is asked once, before processes fork: no descriptor may be left at a signal.
 sub share {
     my ($self)  = @_;
     my $options = $self->{options};
-    my $memory  = $self->memory_share($self->limit_in_force('memory_max'));
+    my $all     = $self->{memory_max} //= $self->limit_in_force('memory_max');
+    my $memory  = $self->memory_share($all);
     my %share   = map { $_ => POSIX::ceil($options->{$_} / $self->engines) } grep { $options->{$_} } SHARED;
     $share{memory_max} = $memory if $memory;
     return %share;
