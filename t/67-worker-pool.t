@@ -214,10 +214,10 @@ for my $wrong (
 }
 
 my @wrong = (
-    [ 'die "bad\n";',                                     qr/bad/ ],
+    [ 'die "bad\n";',                                                            qr/bad/ ],
+    [ '+{ handlers => { a => sub { } }, init => sub { die "no database\n" } };', qr/no database/ ],
     [ '1;',                                               qr/must be a hash reference/ ],
     [ '+{ handlers => { a => sub { } }, workers => 2 };', qr/'workers' is the option pool_workers/ ],
-    [ '+{ handlers => { a => sub { } }, init => sub { die "no database\n" } };', qr/no database/ ],
 );
 for my $case (crossed(\@wrong, [ [], [ '--workers', 1 ], [ '--workers', 1, '--preload-app' ] ])) {
     my ($code, $message) = @{ $case->[0] };

@@ -160,7 +160,7 @@ subtest 'a certificate that is renewed' => sub {
 subtest 'reactors' => sub {
     my $ev           = system($^X, '-MEV', '-e', '1') == 0;
     my @applications = ([ 'without EV' => $app ]);
-    push @applications, [ 'with EV', write_file('ev.pl', "use EV; $text") ] if $ev;
+    unshift @applications, [ 'with EV', write_file('ev.pl', "use EV; $text") ] if $ev;
     my @wishes = ('', 'Mojo::Reactor::Poll', $ev ? 'Mojo::Reactor::EV' : ());
     for my $case (crossed(\@wishes, \@applications)) {
         my ($wish, $name, $file) = ($case->[0], @{ $case->[1] });

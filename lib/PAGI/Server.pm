@@ -260,8 +260,8 @@ C<off>: the server sends it no lifespan events. B<--lifespan>
 
 How long the application's startup may take. An interpreter of C<workers>, which loads the
 application before, has C<heartbeat_timeout> more, or a minute where that is 0; an interpreter that
-has not started by then is killed. Without C<workers> code that blocks there is not interrupted. 0:
-no limit. From 0 to 86400. B<--lifespan-startup-timeout>
+has not started by then is killed. Without C<workers>, code of the startup that blocks is not
+interrupted. 0: no limit. From 0 to 86400. B<--lifespan-startup-timeout>
 
 =item warm_up => none
 
@@ -614,12 +614,12 @@ once. Further connections are answered as for C<max_connections_per_address>. 0:
 
 =item memory_max => 3/4 of what the system allows
 
-Bytes of physical memory that the process may hold, or the workers with an engine together, see
-L<PAGI::Server/MEMORY>. When it holds more, unfinished requests are refused, the largest and newest
-first, with 503, or 413 for a body that is on its way. The system's limit is that of the control
-group (of a container), if there is one. Where address space has a limit (C<ulimit -v>), three
-quarters of that are a limit as well. 0: no limit; other values are at least 16M. From 0 to
-1125899906842624. B<--memory-max>
+Bytes of physical memory that the process may hold; where each worker has an engine, that all
+workers may hold together, see L<PAGI::Server/MEMORY>. When it holds more, unfinished requests are
+refused, the largest and newest first, with 503, or 413 for a body that is on its way. The system's
+limit is that of the control group (of a container), if there is one. Where address space has a
+limit (C<ulimit -v>), three quarters of that are a limit as well. 0: no limit; other values are at
+least 16M. From 0 to 1125899906842624. B<--memory-max>
 
 =item max_request_line_size => 8192
 
@@ -1268,8 +1268,8 @@ terminal sends to all processes are left to the master.
 
 Sockets that were passed by systemd, or by number (C<fd:3>), are handed to the new program, too. systemd has
 to be told of the new process, which takes C<Type=notify> in the unit. Without that, and under
-L<Server::Starter>, which starts new servers itself on HUP, USR2 does nothing but say so; nor does it in a
-program with several servers.
+L<Server::Starter>, which starts new servers itself on HUP, USR2 does nothing but say so; the same holds for
+a program with several servers.
 
 =item Limits
 

@@ -51,6 +51,7 @@ sub only_in_full {
 # script/test takes the values in turns: each of them is in at least one row.
 sub crossed {
     my ($first, $second) = @_;
+    return if !@$first || !@$second;
     if (!$ENV{PEREGRINE_BRIEF}) {
         return map {
             my $value = $_;
