@@ -234,6 +234,24 @@ subtest 'a Unix socket of an application that calls exit' => sub {
     }
 };
 
+subtest 'a program that opens a Unix socket for a process that it forks' => sub {
+    my $path   = "$directory/forks.sock";
+    my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), '-e', <<'PROGRAM', $path);
+use strict; use warnings; use PAGI::Server;
+our $server = PAGI::Server->new(app => sub { die "no lifespan\n" }, socket => $ARGV[0], quiet => 1);
+$server->open_listeners;
+pipe my $reader, our $writer or die $!;
+my $pid = fork // die $!;
+exit 0 if $pid;
+close $writer;
+readline $reader;
+print STDERR 'the file is ', -S $ARGV[0] ? 'there' : 'gone', "\n";
+PROGRAM
+    is($server->wait, 0, 'the program ends');
+    # The pipe's end is closed after END blocks.
+    ok($server->wait_for_log(qr/the file is (there)$/m), '... and leaves the file');
+};
+
 subtest 'several places' => sub {
     my $certificates = Certificates->new->authority("server");
     my ($cert, $key) = map { $certificates->path($_) } qw(server.pem server.key);

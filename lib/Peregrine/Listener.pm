@@ -71,10 +71,18 @@ sub has_others {
     return scalar _others(@own);
 }
 
+# The process that has begun to serve. A program may open sockets, fork one that serves them, and exit.
+my $serves = 0;
+
+sub begin_to_serve {
+    $serves = $$;
+    return;
+}
+
 # Where the application calls `exit`, or the program ends by an exception, no server stops in order.
 END {
     local ($?, $!);
-    $_->remove_file for grep { defined } @OPEN;
+    $_->remove_file for grep { defined && $serves == $$ } @OPEN;
 }
 
 # Listeners without sockets, with the port that was asked for; one that cannot be opened has a `problem`.
@@ -423,6 +431,12 @@ See L<Peregrine::Listeners/keep_for> and L<Peregrine::Listeners/sockets_for, lea
 
 In a forked process: closes its copies of the sockets of all other listeners. C<has_others>: whether the
 program has any, those of other servers.
+
+=head2 begin_to_serve
+
+    Peregrine::Listener->begin_to_serve;
+
+From then on the exit of this process removes files of its Unix sockets.
 
 =head2 sockets
 

@@ -264,6 +264,8 @@ sub listen {
     my $part = $self->_part;
     $self->{tracing} = Peregrine::Server::Tracing->begin($self->{log});
     $part->use_loop($loop, $self->_process);
+    Peregrine::Listener->begin_to_serve;
+
     if (!eval { $part->bind; $self->_begin_certificates; 1 }) {
         my $error = $@;
         $part->close;
