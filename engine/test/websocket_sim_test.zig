@@ -3,7 +3,8 @@
 //! what was sent before a close frame, or before a fault, is answered first; and when all is over
 //! nothing is left behind.
 //!
-//! A failure prints its seed; PEREGRINE_SEED replays that one, PEREGRINE_SEEDS sets how many are run.
+//! A failure prints its seed; PEREGRINE_SEED replays that one. PEREGRINE_SEEDS says how many are run,
+//! PEREGRINE_SEED_FIRST from which on; script/test takes others each day.
 const std = @import("std");
 const brief = @import("brief.zig");
 const per = @import("peregrine");
@@ -252,13 +253,17 @@ fn history(seed: u64) !void {
     try testing.expectEqual(0, bench.worker.websockets.count);
 }
 
+fn number(name: []const u8) !?u64 {
+    const text = testing.environ.getPosix(name) orelse return null;
+    return try std.fmt.parseInt(u64, text, 10);
+}
+
 test "every message comes back, and before the end" {
-    const environ = testing.environ;
-    if (environ.getPosix("PEREGRINE_SEED")) |text| return history(try std.fmt.parseInt(u64, text, 10));
-    const asked = environ.getPosix("PEREGRINE_SEEDS");
-    const seeds = if (asked) |text| try std.fmt.parseInt(u64, text, 10) else 60;
-    const count = if (brief.isBrief()) @min(seeds, 20) else seeds;
-    for (0..count) |seed| history(seed) catch |err| {
+    if (try number("PEREGRINE_SEED")) |only| return history(only);
+    const first = try number("PEREGRINE_SEED_FIRST") orelse 0;
+    const usual: u64 = if (brief.isBrief()) 20 else 60;
+    const count = try number("PEREGRINE_SEEDS") orelse usual;
+    for (first..first + count) |seed| history(seed) catch |err| {
         std.debug.print("\nseed {d} fails: PEREGRINE_SEED={d} replays it\n", .{ seed, seed });
         return err;
     };

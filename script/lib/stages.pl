@@ -21,7 +21,6 @@ my $ZIG_MAX  = 900;                                     # seconds for the engine
 my $ZIG_TEST = '600s';                                  # for one of the engine's tests
 my $STRIPPED = '-Dstrip';                               # test programs compile and run faster without symbols
 my $SEEDS_A_DAY = 1_000;                                # of each simulation, at most
-my $SEEDS_BRIEF = 60;                                   # of each simulation, without --all
 
 # Repetitions in tests that look for leaks, without --all.
 my %REPEATED_BRIEF = (
@@ -235,7 +234,6 @@ sub failed_again ($folder, $output, @arguments) {
 
 # Simulations take other seeds each day, so that a run need not take all of them; with --all a run takes more.
 sub engine (@) {
-    local $ENV{PEREGRINE_SEEDS}      = $ENV{PEREGRINE_SEEDS}      // $SEEDS_BRIEF if $brief;
     local $ENV{PEREGRINE_SEED_FIRST} = $ENV{PEREGRINE_SEED_FIRST} // int(time / 86_400) * $SEEDS_A_DAY;
     return counted(zig_tests('engine', 'test', 'test-tls', $brief ? $STRIPPED : ()));
 }

@@ -6,6 +6,7 @@
 //! PEREGRINE_SEED_FIRST from which on; script/test takes others each day.
 const std = @import("std");
 const per = @import("peregrine");
+const brief = @import("../brief.zig");
 const certificates = @import("certificates");
 const history = @import("history.zig");
 const Host = @import("host.zig").Host;
@@ -14,6 +15,7 @@ const testing = std.testing;
 const gpa = testing.allocator;
 
 const seeds_default = 1_000;
+const seeds_brief = 60;
 
 fn number(name: []const u8) !?u64 {
     const text = testing.environ.getPosix(name) orelse return null;
@@ -24,7 +26,8 @@ test "every history ends as it should" {
     const only = try number("PEREGRINE_SEED");
     const first = only orelse try number("PEREGRINE_SEED_FIRST") orelse 0;
     defer certificates.remove();
-    const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse seeds_default;
+    const usual: u64 = if (brief.isBrief()) seeds_brief else seeds_default;
+    const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse usual;
     for (first..first + count) |seed| history.run(seed) catch |err| {
         std.debug.print(
             "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim 0 replays it\n",

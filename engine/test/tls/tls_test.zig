@@ -148,7 +148,7 @@ test "complaints that other code has left in OpenSSL's queue are not taken for a
     }
 }
 
-test "a conversation, split at every byte" {
+test "a conversation, split at many places" {
     for (versions) |version| {
         const simple: Simple = try .init(version);
         defer simple.deinit();

@@ -13,6 +13,8 @@ const Code = abi.types.Code;
 const testing = std.testing;
 
 const seeds_default = 300;
+/// For script/test without --all.
+const seeds_brief = 60;
 
 fn number(name: []const u8) !?u64 {
     const text = testing.environ.getPosix(name) orelse return null;
@@ -34,9 +36,11 @@ const Seeds = struct {
 
     fn wanted() !Seeds {
         if (try number("PEREGRINE_SEED")) |only| return .{ .first = only, .count = 1 };
+        const is_brief = if (testing.environ.getPosix("PEREGRINE_BRIEF")) |text| text.len > 0 else false;
+        const usual: u64 = if (is_brief) seeds_brief else seeds_default;
         return .{
             .first = try number("PEREGRINE_SEED_FIRST") orelse 0,
-            .count = try number("PEREGRINE_SEEDS") orelse seeds_default,
+            .count = try number("PEREGRINE_SEEDS") orelse usual,
         };
     }
 
