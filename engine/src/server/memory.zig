@@ -4,7 +4,9 @@
 const std = @import("std");
 const assert = std.debug.assert;
 const io = @import("io");
-const Config = @import("config.zig").Config;
+const config_file = @import("config.zig");
+const Config = config_file.Config;
+const worker_limits = config_file.worker_limits;
 
 /// The number of workers in this process with a limit: each frees its part of the memory beyond the limit.
 var workers: std.atomic.Value(u32) = .init(0);
@@ -59,8 +61,7 @@ pub const Memory = struct {
     pub const none = std.math.maxInt(u64);
     const Beside = struct { resident: u64 = 0, address_space: u64 = 0 };
 
-    const interval_ms = @import("config.zig").worker_limits.memory_interval_ms;
-    const shared_interval_ms = @import("config.zig").worker_limits.memory_shared_interval_ms;
+    const interval_ms = worker_limits.memory_interval_ms;
     /// The least number of bytes between two measurements, as a part of the limit. A measurement costs some
     /// microseconds, and up to a millisecond at the limit.
     const part_of_step = 64;
@@ -173,12 +174,15 @@ pub const Memory = struct {
         var worst = memory.compare(usage.resident + in_files, usage.address_space);
         // The kernel and the heap are asked only beyond the limit, because that takes longer.
         if (usage.resident + in_files > memory.resident_max) {
-            const resident = usage.resident -| memory.sharedBytes(now);
+            const resident = usage.resident -| memory.sharedBytes(usage.resident, now);
             worst = memory.compare(resident + in_files, usage.address_space);
         }
         if (worst.used > worst.max) if (memory.heap()) |heap| {
+            // Pages that the heap keeps free may be other processes' at the same time: the process that loaded
+            // the application has freed them. So the sum would count them twice.
+            const not_in_use = @max(memory.freeOf(usage, heap), memory.shared.bytes);
             worst = memory.compare(
-                memory.residentOf(usage, heap) -| memory.shared.bytes + in_files,
+                usage.resident -| not_in_use + in_files,
                 usage.address_space -| creditOf(heap.free, memory.address_max),
             );
         };
@@ -195,20 +199,23 @@ pub const Memory = struct {
 
     /// Resident memory that belongs to other processes: what a process that loaded the application has in
     /// common with those that were forked from it.
-    fn sharedBytes(memory: *Memory, now: u64) u64 {
+    fn sharedBytes(memory: *Memory, resident: u64, now: u64) u64 {
         if (now >= memory.shared.ask_at) memory.shared = .{
             .bytes = memory.sharing() orelse 0,
-            .ask_at = now + shared_interval_ms,
+            .ask_at = now + @max(
+                worker_limits.memory_shared_interval_ms,
+                resident / worker_limits.memory_shared_bytes_per_ms,
+            ),
         };
         return memory.shared.bytes;
     }
 
-    /// Resident memory without most of the heap's free memory. All memory that was mapped beside the heap
-    /// since the worker began counts as in use.
-    fn residentOf(memory: *const Memory, usage: io.memory.Usage, heap: io.memory.Heap) u64 {
+    /// Most of the heap's free memory that is resident. All memory that was mapped beside the heap since the
+    /// worker began counts as in use.
+    fn freeOf(memory: *const Memory, usage: io.memory.Usage, heap: io.memory.Heap) u64 {
         const mapped = (usage.address_space -| heap.held) -| memory.base.address_space;
         const in_use = memory.base.resident + mapped + (heap.held -| heap.free);
-        return usage.resident - creditOf(usage.resident -| in_use, memory.resident_max);
+        return creditOf(usage.resident -| in_use, memory.resident_max);
     }
 
     /// The bytes by which free memory of the heap reduces the memory in use: not all of it, because many free
@@ -342,7 +349,7 @@ test "memory that the heap keeps free is not in use; shed memory counts as free 
 }
 
 test "memory of other processes is not in use; beyond the limit the kernel is asked for it now and then" {
-    const interval_ms = @import("config.zig").worker_limits.memory_shared_interval_ms;
+    const interval_ms = 160 * mib / worker_limits.memory_shared_bytes_per_ms;
     var memory: Memory = Fake.memory();
     Fake.usage = .{ .resident = 100 * mib, .address_space = 200 * mib };
     Fake.heap = null;
@@ -361,16 +368,34 @@ test "memory of other processes is not in use; beyond the limit the kernel is as
     Fake.shared = 50 * mib;
     try testing.expectEqual(111 * mib, memory.look(0, 0, interval_ms + 1).?.used);
     try testing.expectEqual(2, Fake.questions);
-    // What the heap keeps free is no other process's.
+    // The heap keeps 10 MiB free, which may be other processes', too.
     Fake.heap = .{ .held = 30 * mib, .free = 12 * mib };
     Fake.usage.?.resident = 150 * mib;
     memory.rebase();
     Fake.usage.?.resident = 160 * mib;
-    try testing.expectEqual(null, memory.look(0, 0, interval_ms + 2));
+    try testing.expectEqual(110 * mib, memory.look(0, 0, interval_ms + 2).?.used);
+    Fake.shared = 6 * mib;
+    try testing.expectEqual(150 * mib, memory.look(0, 0, 3 * interval_ms).?.used);
     // Where the kernel does not tell, all is this process's.
     Fake.shared = null;
-    try testing.expect(memory.look(0, 0, 2 * interval_ms + 1) != null);
+    try testing.expectEqual(150 * mib, memory.look(0, 0, 5 * interval_ms).?.used);
     try testing.expectEqual(0, memory.shared.bytes);
+}
+
+test "the larger the process, the longer the time until the kernel is asked again" {
+    var memory: Memory = Fake.memory();
+    const resident = 2000 * mib;
+    Fake.usage = .{ .resident = resident, .address_space = 2 * resident };
+    Fake.heap = null;
+    Fake.questions = 0;
+    memory.set(&.{ .memory_bytes_max = 100 * mib }, .{});
+    const next = resident / worker_limits.memory_shared_bytes_per_ms;
+    for ([_]u64{ 0, worker_limits.memory_shared_interval_ms, next - 1 }) |now| {
+        _ = memory.look(0, 0, now);
+        try testing.expectEqual(1, Fake.questions);
+    }
+    _ = memory.look(0, 0, next);
+    try testing.expectEqual(2, Fake.questions);
 }
 
 test "temporary files in memory count as physical memory" {
