@@ -455,10 +455,10 @@ sub leftovers {
     }
 }
 
-# Kinds of responses from files, which the server reads itself where it does not use sendfile: without that,
-# other kinds end as with it.
+# Without sendfile the server reads files itself. All other kinds end as they do with sendfile.
 my ($first_of_files, $last_of_files) =
     grep { $kinds[$_][0] =~ /\Aa (?:file|device until the client leaves)\z/ } 0 .. $#kinds;
+die "no kinds of responses from files\n" if !defined $last_of_files;
 my @of_files = $first_of_files .. $last_of_files;
 
 my $certificates = Certificates->new->authority('ca')->issue('server');

@@ -217,7 +217,8 @@ pub const EngineEnd = struct {
     }
 
     /// Gives the application the loans that have come back to the worker. An application that sleeps over many
-    /// bytes of loans is woken to free them; one that is about to sleep finds them (`ApplicationEnd.poll`).
+    /// bytes of loans is woken to free them; an application that is about to sleep finds them
+    /// (`ApplicationEnd.poll`).
     fn returnLoans(end: *EngineEnd) void {
         const loans = &end.worker.pool.loans;
         if (loans.returned == null or end.other != .thread) return;
