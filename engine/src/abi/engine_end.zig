@@ -216,8 +216,8 @@ pub const EngineEnd = struct {
         end.runTask();
     }
 
-    /// Gives the application the loans that have come back to the worker. An application that sleeps over many
-    /// bytes of loans is woken to free them; an application that is about to sleep finds them
+    /// Gives the application the loans that have come back to the worker. An application that sleeps over
+    /// many bytes of loans is woken to free them; an application that is about to sleep finds them
     /// (`ApplicationEnd.poll`).
     fn returnLoans(end: *EngineEnd) void {
         const loans = &end.worker.pool.loans;

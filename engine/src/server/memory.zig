@@ -178,8 +178,8 @@ pub const Memory = struct {
             worst = memory.compare(resident + in_files, usage.address_space);
         }
         if (worst.used > worst.max) if (memory.heap()) |heap| {
-            // Pages that the heap keeps free may be other processes' at the same time: the process that loaded
-            // the application has freed them. So the sum would count them twice.
+            // Pages that the heap keeps free may be other processes', too: the process that loaded the
+            // application has freed them. The sum would count them twice.
             const not_in_use = @max(memory.freeOf(usage, heap), memory.shared.bytes);
             worst = memory.compare(
                 usage.resident -| not_in_use + in_files,
