@@ -30,8 +30,8 @@ pub const Engine = struct {
     is_remote: bool,
     /// The engine's count of requests that were given up for want of memory; null: it is not visible here.
     shed: ?*const platform.Atomic(u32),
-    /// The loans that the engine gives back; null: the engine cannot read this process's memory, so nothing is
-    /// lent to it.
+    /// The loans that the engine gives back; null: the engine cannot read this process's memory, so nothing
+    /// is lent to it.
     returned: ?*Returned = null,
     /// For the engine: when C began to handle events of its own loop, in milliseconds of the monotonic clock;
     /// 0: C does not handle any now.
@@ -189,8 +189,8 @@ pub const ApplicationEnd = struct {
     // ---- Events
 
     /// Returns the next events. If there are none and `inbox` has no mail, waits for up to `timeout_ms` (-1:
-    /// without bound). `inbox` is asked because `read` may have cleared the wakeup that announced mail. Does not
-    /// wait while large strings could be freed (`Returned`).
+    /// without bound). `inbox` is asked because `read` may have cleared the wakeup that announced mail. Does
+    /// not wait while large strings could be freed (`Returned`).
     pub fn poll(
         end: *ApplicationEnd,
         timeout_ms: c_int,

@@ -88,7 +88,11 @@ pub fn encodeLent(said: *const Spoken, loan: *types.Loan, out: []u8) void {
     const content = said.command.body.bytes;
     putHead(said, Head.lent, out);
     encoded.encodeHead(&said.command, out[@sizeOf(Head)..end]);
-    const lent: Lent = .{ .address = @intFromPtr(content.ptr), .len = content.len, .loan = @intFromPtr(loan) };
+    const lent: Lent = .{
+        .address = @intFromPtr(content.ptr),
+        .len = content.len,
+        .loan = @intFromPtr(loan),
+    };
     @memcpy(out[end..], std.mem.asBytes(&lent));
 }
 
@@ -99,8 +103,8 @@ fn putHead(said: *const Spoken, flag: u32, out: []u8) void {
     @memcpy(out[0..@sizeOf(Head)], std.mem.asBytes(&head));
 }
 
-/// The command in `bytes`. Slices point into `bytes`, into `fields`, which is filled, and to content that lies
-/// beside the ring, of which nothing is read.
+/// The command in `bytes`. Slices point into `bytes`, into `fields`, which is filled, and to content that
+/// lies beside the ring, of which nothing is read.
 pub fn decode(
     gpa: std.mem.Allocator,
     bytes: []align(ring.alignment) const u8,
