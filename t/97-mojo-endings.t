@@ -18,7 +18,7 @@ BEGIN {
     }
 }
 
-# One object that is left tells already.
+# A single object that is left tells already.
 my $TIMES = $ENV{PEREGRINE_BRIEF} ? 5 : 20;
 alarm patience(900);    # the limit of tests is shorter
 

@@ -14,7 +14,7 @@ is $status, 0, 'the headers of this machine agree' or diag $said;
 like $said, qr/^OpenSSL 3\.[0-9]+\.[0-9]+\n[1-9][0-9]* functions and [1-9][0-9]* numbers, 0 differences\n/m,
     '... in functions and numbers';
 
-# One copy with all mistakes: each program takes the compiler more than a second.
+# A copy has all mistakes, as each program takes the compiler more than a second.
 my @wrong = (
     [ 'SSL_CTRL_MODE'    => '= \K33(?=;)',           '34',     '34 here, 33 there' ],
     [ 'SSL_set_shutdown' => 'mode: \Kc_int',         'c_long', '(pointer, i64) void here, (pointer, i32)' ],

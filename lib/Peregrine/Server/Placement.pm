@@ -156,7 +156,7 @@ sub memory_share {
 }
 
 # A client comes to one of several engines by chance, so each engine allows its part of the limit, rounded up.
-# What memory_max is in force is asked once, before processes fork: no descriptor may be left at a signal.
+# The memory_max in force is asked for once, before processes fork: no descriptor may be left at a signal.
 sub share {
     my ($self)  = @_;
     my $options = $self->{options};

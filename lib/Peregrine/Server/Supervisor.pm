@@ -143,7 +143,7 @@ sub begin {
     return $starting->else(sub {
         my @failure = @_;
         my $ending  = Future->call(sub { $weak ? $weak->_end_failed_start : Future->done });
-        # What ends the processes may fail as well, but the start's failure is the one to tell.
+        # The end of the processes may fail as well, but the log needs the start's failure.
         return $ending->followed_by(sub { Future->fail(@failure) });
     });
 }
