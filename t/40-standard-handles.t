@@ -47,7 +47,8 @@ SKIP: {
     skip 'Plack is not installed', 3 if !eval { require Plack; 1 };
     my $port    = free_port();
     my $delayed = TestServer->spawn(
-        qw(plackup -s Peregrine -E production -L Delayed --workers 1),
+        $^X, (map { "-I$_" } @INC),
+        qw(-S plackup -s Peregrine -E production -L Delayed --workers 1),
         '--host' => '127.0.0.1',
         '--port' => $port,
         $closes
