@@ -1345,6 +1345,11 @@ const Pool = std.meta.Child(std.meta.Child(@FieldType(OwnEngine, "pool")));
 const Interpreters = @FieldType(Pool, "interpreters");
 const EngineEnd = @FieldType(std.meta.Child(@FieldType(@FieldType(abi.Handle, "home"), "thread")), "engine");
 
+/// For the engine's thread.
+fn useCalls(several: *Interpreters, calls: @FieldType(Interpreters, "calls")) void {
+    several.calls = calls;
+}
+
 test "the owner of an engine is heard while interpreters always have something to say" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
@@ -1360,17 +1365,13 @@ test "the owner of an engine is heard while interpreters always have something t
             turns += @intFromBool(end.task.load(.monotonic) != null);
             return turns < turns_max;
         }
-
-        fn use(several: *Interpreters, calls: @FieldType(Interpreters, "calls")) void {
-            several.calls = calls;
-        }
     };
     const before = pool.interpreters.calls;
     var busy = before.*;
     busy.turn = Busy.turn;
     Busy.end = &engine.handle.home.thread.engine;
-    engine.handle.call(Busy.use, .{ &pool.interpreters, &busy });
-    engine.handle.call(Busy.use, .{ &pool.interpreters, before });
+    engine.handle.call(useCalls, .{ &pool.interpreters, &busy });
+    engine.handle.call(useCalls, .{ &pool.interpreters, before });
     try testing.expect(Busy.turns < Busy.turns_max);
 }
 
@@ -1395,10 +1396,6 @@ test "an engine takes no short waits while an interpreter is at one request" {
             _ = waits.fetchAdd(1, .monotonic);
             return ms;
         }
-
-        fn use(several: *Interpreters, calls: @FieldType(Interpreters, "calls")) void {
-            several.calls = calls;
-        }
     };
     var events: [*]const Event = undefined;
     // An interpreter is awake until it polls for the first time.
@@ -1407,8 +1404,8 @@ test "an engine takes no short waits while an interpreter is at one request" {
     Watch.original = pool.interpreters.calls;
     var watched = Watch.original.*;
     watched.patience = Watch.patience;
-    engine.handle.call(Watch.use, .{ &pool.interpreters, &watched });
-    defer engine.handle.call(Watch.use, .{ &pool.interpreters, Watch.original });
+    engine.handle.call(useCalls, .{ &pool.interpreters, &watched });
+    defer engine.handle.call(useCalls, .{ &pool.interpreters, Watch.original });
     var client = try engine.connect();
     defer client.close();
     var application: Application = .{ .handle = handle };

@@ -91,7 +91,8 @@ my $running;
 
 use constant ENDS => 'the server ends, and cuts its connections';
 
-# Runs code in which a server starts; returns what the code returns, one value.
+# Runs code in which a server starts; returns what the code returns, one value. The variable is restored by
+# hand, because `exit` undoes `local` before END looks at it.
 sub starting {
     my ($class, $log, $code) = @_;
     my $before = $running;
