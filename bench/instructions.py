@@ -27,6 +27,7 @@ READY_S = 180  # valgrind is slow, and the machine may be busy
 ANSWER_S = 120
 HEADS_MAX = 64 * 1024
 MESSAGE_BYTES = 64  # as in measure.echo
+WARM_CALLS = 100  # of the application without a server
 _TLS = {server.name: server for server in s.HELLOS_TLS}
 # Valgrind does not know the processor's instructions for SHA.
 _TLS_ZIG = replace(
@@ -289,6 +290,32 @@ def measure(server, connections, requests, top, owners):
     _print_most(_by(costs, 1), requests, top)
 
 
+def _instructions_of(command):
+    """Instructions of a program that comes to its end."""
+    with tempfile.TemporaryDirectory(prefix="peregrine-instructions-") as work:
+        valgrind = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={work}/costs")
+        environment = os.environ | {"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"}
+        ended = subprocess.run(
+            (*valgrind, *command), capture_output=True, text=True, env=environment, timeout=READY_S
+        )
+    collected = re.search(r"Collected : (\d+)", ended.stderr)
+    if ended.returncode or not collected:
+        sys.exit(ended.stderr)
+    return int(collected[1])
+
+
+def measure_alone(calls):
+    """Prints what a call of the application of the PAGI rows costs without a server."""
+    program = os.path.join(programs.ROOT, "bench", "alone.pl")
+    application = os.path.join(programs.ROOT, "examples", "pagi", "hello", "app.pl")
+    for title, words in (("Future::AsyncAwait's `async` and `await`", ()), ("neither", ("plain",))):
+        few, many = (
+            _instructions_of(("perl", program, application, str(count), *words))
+            for count in (WARM_CALLS, WARM_CALLS + calls)
+        )
+        print(f"PAGI application without a server, {title}: {(many - few) / calls:,.0f} a call")
+
+
 def main():
     """The command line."""
     parser = argparse.ArgumentParser(prog="script/bench-instructions", description=__doc__)
@@ -298,7 +325,12 @@ def main():
     parser.add_argument("--requests", type=int, default=3200, help="3,200 unless said otherwise")
     parser.add_argument("--top", type=int, default=0, help="so many functions with their costs")
     parser.add_argument("--owners", action="store_true", help="how much of it is whose code")
+    help_alone = "the application of the PAGI rows without a server, and nothing else"
+    parser.add_argument("--alone", action="store_true", help=help_alone)
     options = parser.parse_args()
+    if options.alone:
+        measure_alone(options.requests)
+        return
     if unknown := set(options.servers) - set(SERVERS):
         parser.error(f"no server is called {unknown.pop()}: there are {', '.join(SERVERS)}")
     if options.connections < 1 or options.requests < options.connections:
