@@ -8,7 +8,7 @@ use lib 't/lib';
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(patience wait_for);
+use TestTools qw(wait_for);
 use TestWebSocket;
 use TestWorkers qw(write_file);
 
@@ -20,7 +20,6 @@ BEGIN {
 
 # A single object that is left tells already.
 my $TIMES = $ENV{PEREGRINE_BRIEF} ? 5 : 20;
-alarm patience(900);    # the limit of tests is shorter
 
 my $app = write_file('app.pl', <<'END');
 use Mojolicious::Lite -signatures, -async_await;

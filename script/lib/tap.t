@@ -2,7 +2,9 @@
 use v5.36;
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
-use lib realpath(dirname(__FILE__));
+my $HERE;
+BEGIN { $HERE = realpath(dirname(__FILE__)) }
+use lib $HERE;
 use Failures;
 use File::Temp qw(tempdir);
 use Tap;
@@ -49,6 +51,18 @@ like $failures[2],   qr/\Ano_plan\.t:\n.*No plan found/s, 'a file that has no pl
 Failures::add('long', join "\n", 1 .. 100);
 like + (Failures::all())[-1], qr/\Along:\n    \(60 lines before these\)\n    61\n.*100\z/s,
     'of a long text the end is kept';
+
+# The deadline of TestTools: each look at it is a signal here.
+my $LOOK = 'kill ALRM => $$;';
+mkdir 'deadline' or die "deadline: $!\n";
+write_test('deadline/goes_on',
+          "use TestTools; pass; $LOOK pass; $LOOK"
+        . "subtest inner => sub { $LOOK pass; $LOOK pass; $LOOK pass }; $LOOK done_testing;");
+write_test('deadline/hangs', "use TestTools; pass; $LOOK subtest inner => sub { pass; $LOOK $LOOK pass };");
+%count = quietly(sub { Tap::run({ before => ["$HERE/../../t/lib"] }, glob 'deadline/*.t') });
+is_deeply \%count, { passed => 4, failed => 1, skipped => 0 }, 'a test that goes on has no deadline';
+like + (Failures::all())[-1], qr{\Adeadline/hangs\.t:\n.*no test has ended for \d+ s.*inner}s,
+    '... and another one is told where it stood';
 
 # A test without output until all others have ended, which are more than run at the same time. It is the
 # longest, and so begins first.

@@ -74,7 +74,7 @@ sub mount {
     my $pid = fork // die "fork: $!";
     if (!$pid) {
         close $ours;
-        alarm patience(240);
+        alarm patience(1800);    # ends it behind a test that was killed
         eval { $self->_serve($device, $theirs); 1 } or print STDERR "held files: $@";
         require POSIX;
         POSIX::_exit(0);
@@ -97,7 +97,10 @@ sub held { my ($self) = @_; return $self->_tell('held') }
 sub _tell {
     my ($self, $words) = @_;
     print { $self->{control} } "$words\n";
-    IO::Select->new($self->{control})->can_read(patience(60)) or die "the file system does not answer\n";
+    my $end = time + patience(60);
+    until (IO::Select->new($self->{control})->can_read($end - time)) {
+        die "the file system does not answer\n" if time >= $end;
+    }
     sysread $self->{control}, my $answer, 100 or die "the file system has gone\n";
     chomp $answer;
     return $answer;

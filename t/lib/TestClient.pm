@@ -6,7 +6,7 @@ package TestClient;
 use strict;
 use warnings;
 
-use Errno            qw(ECONNRESET EWOULDBLOCK);
+use Errno            qw(ECONNRESET EINTR EWOULDBLOCK);
 use Exporter         qw(import);
 use IO::Select       ();
 use IO::Socket::IP   ();
@@ -73,6 +73,7 @@ sub send {
     my $at = 0;
     while ($at < length $bytes) {
         my $written = syswrite $self->{socket}, $bytes, length($bytes) - $at, $at;
+        next                                          if !defined $written && $! == EINTR;
         die "the peer takes no more than $at bytes\n" if !defined $written && $! == EWOULDBLOCK;
         return $self                                  if !defined $written;
         $at += $written;
@@ -86,9 +87,12 @@ sub _fill {
     my $left = $end - time;
     return 0 if $left <= 0;
     my $pending = $self->{tls} && $self->{socket}->pending;
-    return 0 if !$pending && !IO::Select->new($self->{socket})->can_read($left);
+    if (!$pending && !IO::Select->new($self->{socket})->can_read($left)) {
+        # The alarm of TestTools interrupts, too.
+        return $! == EINTR ? $self->_fill($end) : 0;
+    }
     my $read = sysread $self->{socket}, $self->{buffer}, 65_536, length $self->{buffer};
-    return $self->_fill($end) if !defined $read && $! == EWOULDBLOCK;
+    return $self->_fill($end) if !defined $read && ($! == EWOULDBLOCK || $! == EINTR);
     $self->{was_reset} = 1 if !defined $read && $! == ECONNRESET;
     $self->{ended}     = 1 if !$read;
     return $read ? 1 : 0;

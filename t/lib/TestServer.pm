@@ -68,7 +68,7 @@ sub _fork {
 sub _child {
     my ($writer, $log, $options) = @_;
     %RUNNING = ();
-    alarm patience(240);
+    alarm patience(1800);    # ends it behind a test that was killed
     open STDERR, '>&', $log or die "stderr: $!";
     # Makes `print` of a list one write, which no line of the engine splits: Perl would write each item.
     binmode STDERR, ':perlio' or die "stderr: $!";
@@ -235,7 +235,8 @@ sub _read_line {
     my ($self, $seconds) = @_;
     my $bits = '';
     vec($bits, fileno $self->{reader}, 1) = 1;
-    select $bits, undef, undef, $seconds or return;
+    my $end = time + $seconds;
+    while (select(my $ready = $bits, undef, undef, $end - time) < 1) { return if time >= $end }
     my $line = readline $self->{reader};
     chomp $line if defined $line;
     return $line;

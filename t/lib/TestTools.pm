@@ -1,7 +1,7 @@
 package TestTools;
 
-# Functions that several tests need beside a server and a client, and a deadline for the whole test file: a
-# test that loads this module does not hang, but fails and says where it stood. script/lint asks every file in
+# Functions that several tests need beside a server and a client, and a deadline: a test file that loads this
+# module and comes no further does not hang, but fails and says where it stood. script/lint asks every file in
 # t/ to load it, or a module that does.
 
 use strict;
@@ -84,20 +84,33 @@ sub load {
     return (split / /, readline $in)[0];
 }
 
-my $SECONDS = 240 * $SLOWNESS;
+my $SECONDS = patience(150);
 my $OWNER   = $$;
+my $results = '';              # at the last look
 my $late;
 
 $ENV{PEREGRINE_TEST} = $$;        # finds all processes that the test has started
 $SIG{ALRM}           = \&_late;
 alarm $SECONDS;
 
-# Ends a late test. Forked children have no alarm unless they set one.
+# Ends a test that has had no result since the last look. How long the whole file takes depends on what else
+# the machine does. Forked children have no alarm unless they set one.
 sub _late {
     POSIX::_exit(1) if $$ != $OWNER;
+    my $now = _results();
+    if ($now ne $results) {
+        $results = $now;
+        alarm($SECONDS = patience(150));
+        return;
+    }
     $late = 1;
-    print STDERR Carp::longmess("# the test took more than $SECONDS s, and was here:\n#");
+    print STDERR Carp::longmess(sprintf "# no test has ended for %.0f s, and this is where:\n#", $SECONDS);
     exit 1;
+}
+
+# How many results the test has, and each subtest that has begun.
+sub _results {
+    return $INC{'Test2/API.pm'} ? join ' ', map { $_->count } Test2::API::test2_stack()->all : '';
 }
 
 # Ends the processes that a late test has started. TestServer has ended its own servers before.
