@@ -172,6 +172,27 @@ sub runs_through {
     return $is_done;
 }
 
+# Runs code in a process of its own, and returns its text.
+sub said {
+    my ($identity, $code) = @_;
+    pipe my $reader, my $writer or die "pipe: $!\n";
+    my $pid = child($identity) // die "fork: $!\n";
+    if (!$pid) {
+        close $reader;
+        my $text = eval { $code->() };
+        print {$writer} defined $text ? "text $text" : ref $@ ? "misuse ${$@}" : "problem $@";
+        close $writer;
+        POSIX::_exit(0);
+    }
+    close $writer;
+    my ($kind, $text) = split / /, do { local $/ = undef; <$reader> }, 2;
+    waitpid $pid, 0;
+    return undef if !defined $text;       ## no critic
+    die \$text   if $kind eq 'misuse';
+    die $text    if $kind eq 'problem';
+    return $text;
+}
+
 sub become {
     my ($role, $module, $descriptors, @arguments) = @_;
     POSIX::dup2($descriptors->[$_], $_) for 0 .. $#$descriptors;
@@ -273,6 +294,14 @@ Never returns.
 
 Calls code of others. False with C<$@> if it dies, or if it is left by C<next>, C<last> or C<redo>, which
 would lead into a loop of the caller.
+
+=head2 said
+
+    my $text = Peregrine::Fork::said($identity, sub { return 'text' }) // die how_it_ended($?);
+
+The text that code returns in a process of its own, which is of that user if there is one. Exceptions of the
+code are thrown here: a text, or a reference to one. Without a text the process has ended before, and C<$?>
+says how.
 
 =head2 become
 

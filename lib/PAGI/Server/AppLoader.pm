@@ -123,10 +123,15 @@ sub doubt {
     return defined $kind ? PAGI::Server::AppKind::sentence($name, $kind) : undef;
 }
 
-sub is_mojolicious {
+# The kind of an application by the name of its file, or by its source.
+sub kind {
     my ($class, %args) = @_;
-    return 0 if !defined $args{app} || !is_file($args{app});
-    return PAGI::Server::AppKind::is_mojolicious(_text_of($args{app}));
+    my $name = $args{app} // '';
+    return 'psgi' if $name =~ /\.psgi\z/;
+    return 'pagi' if $name =~ /\.pagi(?:\.pl)?\z/;
+    return 'mojo'
+        if defined $args{app} && is_file($name) && PAGI::Server::AppKind::is_mojolicious(_text_of($name));
+    return defined $class->doubt(%args) ? 'psgi' : 'pagi';
 }
 
 sub _text_of {
@@ -304,11 +309,12 @@ reference. Dies with a message that says what could not be loaded and why.
 After L</load>, with its C<app> and C<code>: a sentence about an application that looks as if it was written
 for other servers; otherwise nothing.
 
-=head2 is_mojolicious
+=head2 kind
 
-    $kind = 'mojo' if PAGI::Server::AppLoader->is_mojolicious(app => 'script/my_app');
+    my $kind = PAGI::Server::AppLoader->kind(app => 'script/my_app');    # mojo
 
-Whether a file looks like a script of L<Mojolicious>, see L<PAGI::Server::AppKind/is_mojolicious>.
+With the C<app> and C<code> of L</load>, before it: C<psgi>, C<pagi>, or C<mojo> for a script of
+L<Mojolicious> (L<PAGI::Server::AppKind/is_mojolicious>), by the name of the file, or by its text.
 
 =head2 is_file
 

@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use PAGI::Server::AccessLog;
 use PAGI::Server::Banner;
 use PAGI::Server::Options;
+use PAGI::Server::Options::Type;
 use Peregrine::File;
 
 sub new {
@@ -52,6 +53,28 @@ sub _in_words {
     my ($error) = @_;
     $error =~ s/\s*(?: at \S+ line [0-9]+\.?)?\s*\z//;
     return $error;
+}
+
+# Lines of a configuration file with the options that would be in force, and facts behind them.
+sub lines {
+    my ($self) = @_;
+    my $options = $self->{options};
+    my @lines;
+    for my $option (PAGI::Server::Options::all()) {
+        my $name = $option->{name};
+        next if !exists $options->{$name} || $name =~ /\A(?:config|check|env)\z/;
+        my @values = $option->{many} ? @{ $options->{$name} } : $options->{$name};
+        push @lines, map { "$name = " . _shown($option, $_) } @values;
+    }
+    return (@lines, map { "# $_" } $self->facts);
+}
+
+sub _shown {
+    my ($option, $given) = @_;
+    return 'off' if !defined $given;
+    my $value = PAGI::Server::Options::Type::shown($option, $given);
+    return $value if $value !~ /[#"'\n]|\A\s|\s\z/;
+    return "'" . $value =~ s/'/\\'/gr . "'";
 }
 
 sub facts {
@@ -111,6 +134,12 @@ Takes a server that is not started, and the options of the command.
     my @problems = $check->problems;
 
 Sentences that name the option and its value; none if all is well.
+
+=head2 lines
+
+    say for $check->lines;    # port = 5000
+
+The options that would be in force, as lines of a configuration file, and L</facts> as its comments.
 
 =head2 facts
 

@@ -5,10 +5,9 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Carp           qw(croak);
-use Errno          qw(EACCES EADDRINUSE);
-use File::Basename ();
-use File::Spec     ();
+use Carp       qw(croak);
+use Errno      qw(EACCES EADDRINUSE);
+use File::Spec ();
 use Future::AsyncAwait;
 use POSIX        ();
 use Scalar::Util qw(blessed);
@@ -45,7 +44,7 @@ my %MODULE = (
     check      => 'PAGI::Server::Check',
     completion => 'PAGI::Server::Completion',
     error_log  => 'PAGI::Server::ErrorLog',
-    mount      => 'PAGI::Server::Mounts',
+    mount      => 'PAGI::Server::MountPlan',
     pid        => 'PAGI::Server::PidFile',
 );
 
@@ -403,55 +402,9 @@ sub _prepared_app {
 sub _mounts {
     my ($self) = @_;
     return @{ $self->{mounts} } if $self->{mounts};
-    my $texts  = $self->{options}{mount} or return;
-    my @mounts = eval { PAGI::Server::Mounts->parse(@$texts) };
-    die \('option --mount: ' . _line($@)) if !@mounts;
-    for my $mount (@mounts) {
-        $self->_locate_mount($mount);
-        $mount->{kind} //= _kind_of(app => $mount->{name});
-        die \"option --mount: '$mount->{text}': setting 'grip' is for applications of PSGI"
-            if defined $mount->{grip} && $mount->{kind} ne 'psgi';
-        $mount->{identity} = $self->_identity_of($mount);
-    }
-    $self->{mounts} = \@mounts;
-    return @mounts;
-}
-
-# Relative paths of a mount are below its `chdir`, as those of the server are below --chdir.
-sub _locate_mount {
-    my ($self, $mount) = @_;
-    my $own = $mount->{options};
-    $own->{chdir} = File::Spec->rel2abs($own->{chdir}, $self->{directory} // ()) if defined $own->{chdir};
-    my @base = $own->{chdir} // $self->{directory} // ();
-    $own->{$_} = [ map { File::Spec->rel2abs($_, @base) } @{ $own->{$_} } ]
-        for grep { $own->{$_} } qw(env_file lib);
-    my $file = File::Spec->rel2abs($mount->{name}, @base);
-    $mount->{name} = $file if @base && (PAGI::Server::AppLoader::is_file($mount->{name}) || -f $file);
-    return;
-}
-
-# The user of a mount's workers; undef if it is the server's user.
-sub _identity_of {
-    my ($self, $mount) = @_;
-    my ($user, $group) = @{ $mount->{options} }{qw(user group)};
-    return undef if !defined $user && !defined $group;    ## no critic
-    my $options = $self->{options};
-    my $servers = Peregrine::Daemon->identity(@{$options}{qw(user group)}) || { uid => $>, gid => $) + 0 };
-    my @words   = map { "setting '$_'" } qw(user group);
-    my $to      = eval { Peregrine::Daemon->identity($user, $group, @words, "settings 'user' and 'group'"); };
-    die \"option --mount: '$mount->{text}': ${$@}" if !$to;
-    $to->{uid} = $servers->{uid}                   if !defined $user;
-    return $to->{uid} == $servers->{uid} && $to->{gid} == $servers->{gid} ? undef : $to;
-}
-
-# The kind of an application by the name of its file, or by its source.
-sub _kind_of {
-    my (%which) = @_;
-    my $name = $which{app} // '';
-    return 'psgi' if $name =~ /\.psgi\z/;
-    return 'pagi' if $name =~ /\.pagi(?:\.pl)?\z/;
-    return 'mojo' if PAGI::Server::AppLoader->is_mojolicious(%which);
-    return defined PAGI::Server::AppLoader->doubt(%which) ? 'psgi' : 'pagi';
+    return                      if !$self->{options}{mount};
+    $self->{mounts} = [ PAGI::Server::MountPlan::of($self->{options}, $self->{directory}) ];
+    return @{ $self->{mounts} };
 }
 
 sub _load_mounts {
@@ -504,7 +457,7 @@ sub _settings_of_application {
     my $text    = $self->_said_by_process(
         $mount,
         sub {
-            $self->_enter_mount($mount) if $mount->{group};
+            PAGI::Server::MountPlan::enter($mount, $self->{options}) if $mount->{group};
             # Expected: the application cannot be loaded. The start will report it.
             my $settings = eval { (PAGI::Server::Mounts->of($self->_app))[0]{app}->({ type => 'settings' }) };
             return Mojo::JSON::encode_json($settings // {});
@@ -513,49 +466,11 @@ sub _settings_of_application {
     return defined $text ? Mojo::JSON::decode_json($text) : {};
 }
 
-# The text that a function returns in a process of its own, run as the user of a mount's workers; undef: the
-# process has ended without it, $? says how. Exceptions of the function are thrown here.
+# The text that a function returns in a process of its own, run as the user of a mount's workers.
 sub _said_by_process {
     my ($self, $mount, $code) = @_;
     my $identity = $mount->{identity} // Peregrine::Daemon->identity(@{ $self->{options} }{qw(user group)});
-    pipe my $reader, my $writer or die "pipe: $!\n";
-    my $pid = Peregrine::Fork::child($identity) // die "fork: $!\n";
-    if (!$pid) {
-        close $reader;
-        my $text = eval { $code->() };
-        print {$writer} defined $text ? "text $text" : ref $@ ? "misuse ${$@}" : "problem $@";
-        close $writer;
-        POSIX::_exit(0);
-    }
-    close $writer;
-    my ($kind, $text) = split / /, do { local $/ = undef; <$reader> }, 2;
-    waitpid $pid, 0;
-    return undef if !defined $text;       ## no critic
-    die \$text   if $kind eq 'misuse';
-    die $text    if $kind eq 'problem';
-    return $text;
-}
-
-# Applies a mount's own settings in a process of its workers, before any code or file of the mount is read.
-sub _enter_mount {
-    my ($self, $mount)   = @_;
-    my ($own,  $options) = ($mount->{options}, $self->{options});
-    my $fail = sub { die \"option --mount: '$mount->{text}': setting $_[0]" };
-    @INC = map { ref ? $_ : File::Spec->rel2abs($_) } @INC;
-    my @lib = map { File::Spec->rel2abs($_) } @{ $options->{lib} || [] };
-    if (defined $own->{chdir}) {
-        chdir $own->{chdir} or $fail->("'chdir': cannot go to '$own->{chdir}': $!");
-    }
-    for my $folder (@{ $own->{lib} || [] }) {
-        stat $folder or $fail->("'lib': '$folder' cannot be used: $!");
-        -d _         or $fail->("'lib': '$folder' cannot be used: it is no folder");
-    }
-    $options->{lib} = [ @{ $own->{lib} || [] }, @lib ];
-    return if !$own->{env_file};
-    $options->{env_file} = [ @{ $options->{env_file} || [] }, @{ $own->{env_file} } ];
-    eval { PAGI::Server::EnvFile->read($_) for @{ $own->{env_file} }; 1 }
-        or $fail->("'env_file': " . (ref $@ ? ${$@} =~ s/\Aoption --env-file: //r : $@));
-    return;
+    return Peregrine::Fork::said($identity, $code);
 }
 
 # Sets Mojolicious up before it is loaded: Mojo::IOLoop makes its reactor when any application loads it.
@@ -633,24 +548,14 @@ sub _class_and_kind {
     return ('Plack::Handler::Peregrine::Mounted', $kind);
 }
 
-# Checks that workers of one mount are possible: they are a group of interpreters behind one engine.
-sub _check_groups {
-    my ($self, $options) = @_;
-    my ($mount) = grep { $_->{workers} } $self->_mounts or return;
-    my $what = "--mount $mount->{path}/=$mount->{name},workers=$mount->{workers}";
-    die \"$what: workers of one mount need an engine in a process of its own: use --engine process"
-        if $options->{engine} ne 'process';
-    die \
-        "$what: --sync-workers load no application of a mount that has workers of its own: use only one of the two"
-        if $options->{sync_workers};
-    die \"$what: --reload replaces all workers at once, so mounts have none of their own with it"
-        if $self->{options}{reload};
-    my ($confined) = grep { defined $_->{topics} } $self->_mounts;
-    die \"--mount '$confined->{text}': setting 'topics' is about --channels, which are off"
-        if $confined && !$options->{channels};
-
-    for my $own (grep { %{ $_->{options} } } $self->_mounts) {
-        $self->_check_by_process($own, sub { $self->_enter_mount($own) });
+# Checks that workers of one mount are possible.
+sub _check_mounts {
+    my ($self,    $of_server) = @_;
+    my ($options, @mounts)    = ($self->{options}, $self->_mounts);
+    return if !grep { $_->{workers} } @mounts;
+    PAGI::Server::MountPlan::check($options, $of_server, @mounts);
+    for my $own (grep { %{ $_->{options} } } @mounts) {
+        $self->_check_by_process($own, sub { PAGI::Server::MountPlan::enter($own, $options) });
     }
     return;
 }
@@ -685,7 +590,7 @@ sub _checked_app {
 # get newer code.
 sub _with_app {
     my ($self, $class, $configuration) = @_;
-    $self->_check_groups($configuration->options);
+    $self->_check_mounts($configuration->options);
     die \'with --mount, --grip is a setting of a mount: --mount PATH=APPLICATION,grip=PREFIX'
         if defined $configuration->options->{grip} && $self->{options}{mount};
     if ($self->{options}{check}) {
@@ -710,7 +615,8 @@ sub _load_in_interpreter {
     my ($self, $number, $group) = @_;
     @{$self}{qw(worker_num group)} = ($number, $group);
     my $app = eval {
-        $self->_enter_mount($_) for grep { $group && ($_->{group} // 0) == $group } $self->_mounts;
+        PAGI::Server::MountPlan::enter($_, $self->{options})
+            for grep { $group && ($_->{group} // 0) == $group } $self->_mounts;
         $self->_read_env_files;
         $self->_prepared_app;
     };
@@ -730,48 +636,14 @@ sub _reloads {
     return 1;
 }
 
-# Watches the application's files, but not those that the server writes itself.
+# Watches the application's files.
 sub _reload_on_change {
     my ($self, $server) = @_;
     my $options = $self->{options};
-    my $app     = $options->{app};
-    my @written = grep { defined && !ref && length } @{$options}{qw(pid error_log access_log)};
-    my @folders = $options->{reload_dir} ? @{ $options->{reload_dir} } : ('lib', @{ $options->{lib} || [] });
-    my @sources;
+    _load_modules('PAGI::Server::Sources');
     my @mounts = $self->_mounts;
-    my @apps   = @mounts ? map { $_->{name} // () } @mounts : $app // ();
-
-    for my $file (grep { PAGI::Server::AppLoader::is_file($_) } @apps, $options->{worker_pool} // ()) {
-        die "App file not found: $file\n" if !-e $file;
-        my ($volume, $folder) = File::Spec->splitpath(File::Spec->rel2abs($file));
-        if (!$options->{reload_dir}) {
-            push @sources, _home_of(File::Spec->catpath($volume, $folder, ''));
-            push @folders, File::Spec->catdir($sources[-1], 'lib');
-        }
-    }
-    return $server->reload_on_change(
-        folders => _without_those_within(@folders),
-        sources => \@sources,
-        ignore  => \@written
-    );
-}
-
-# The folder of an application whose script is in the given one: frameworks put scripts beside lib.
-sub _home_of {
-    my ($folder) = @_;
-    my $above = File::Spec->rel2abs(File::Basename::dirname($folder));
-    return $folder =~ m{/(?:script|bin)/?\z} && -d "$above/lib" ? $above : $folder;
-}
-
-# Leaves out folders below other folders of the list.
-sub _without_those_within {
-    my %folders = map { File::Spec->canonpath(File::Spec->rel2abs($_)) => 1 } @_;
-    return [
-        grep {
-            my $folder = $_;
-            !grep { $_ ne $folder && index($folder, "$_/") == 0 } keys %folders;
-        } sort keys %folders
-    ];
+    my @names  = @mounts ? map { $_->{name} // () } @mounts : $options->{app} // ();
+    return $server->reload_on_change(PAGI::Server::Sources::to_watch($options, @names));
 }
 
 # Adds the line of the configuration file to an error about a value from it.
@@ -912,27 +784,12 @@ sub _check {
     my $options = $self->{options};
     Peregrine::Daemon->identity($options->{user}, $options->{group});
     PAGI::Server::TLS->tell_outdated($self->_log, $server->certificates) if $server->isa('Peregrine::Server');
-    my @lines = ('# ' . ref($server) . ' would run:', 'env = ' . $self->mode);
-    for my $option (PAGI::Server::Options::all()) {
-        my $name = $option->{name};
-        next if !exists $options->{$name} || $name =~ /\A(?:config|check|env)\z/;
-        my @values = $option->{many} ? @{ $options->{$name} } : $options->{$name};
-        push @lines, map { "$name = " . _shown($option, $_) } @values;
-    }
     my $check = PAGI::Server::Check->new($server, $options);
-    push @lines, map { "# $_" } $check->facts;
+    my @lines = ('# ' . ref($server) . ' would run:', 'env = ' . $self->mode, $check->lines);
     $self->_print(join("\n", @lines) . "\n");
     my @problems = $check->problems;
     $self->_failed($self->program . ': ' . $self->_located($_)) for @problems;
     return @problems ? FAILED : OK;
-}
-
-sub _shown {
-    my ($option, $given) = @_;
-    return 'off' if !defined $given;
-    my $value = PAGI::Server::Options::Type::shown($option, $given);
-    return $value if $value !~ /[#"'\n]|\A\s|\s\z/;
-    return "'" . $value =~ s/'/\\'/gr . "'";
 }
 
 sub _version {

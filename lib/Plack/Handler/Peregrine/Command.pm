@@ -7,6 +7,8 @@ our $VERSION = '0.003000';
 
 use parent qw(PAGI::Server::Runner);
 
+use PAGI::Server::AppLoader;
+
 sub program { return 'peregrine' }
 
 # The mounts; a single application of PSGI is mounted at the root.
@@ -16,7 +18,7 @@ sub _mounts {
     return $self->SUPER::_mounts if $options->{mount} || $self->{mounts} || ref $options->{app};
     my %which = map { defined $options->{$_} ? ($_ => $options->{$_}) : () } qw(app code);
     return if !%which;
-    my $kind = PAGI::Server::Runner::_kind_of(%which);
+    my $kind = PAGI::Server::AppLoader->kind(%which);
     return if $kind eq 'pagi';
     my $mount = { path => '', kind => $kind };
     $mount->{name}  = $which{app}  if defined $which{app};
