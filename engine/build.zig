@@ -144,6 +144,7 @@ fn addEngineTests(
     package.addImport("peregrine", layers.peregrine);
     package.addImport("peregrine.web", layers.web);
     package.addImport("protocol", layers.protocol); // for clients of their own
+    package.addImport("wanted", wantedOf(b));
     const chosen = b.addOptions();
     chosen.addOption(bool, "is_this_machine", target.query.cpu_model == .native);
     package.addOptions("chosen", chosen);
@@ -162,6 +163,7 @@ fn addEngineTests(
         .strip = layers.peregrine.strip,
     });
     wire.addImport("protocol", layers.protocol);
+    wire.addImport("wanted", wantedOf(b));
     const wire_tests = addTest(b, "wire", wire, filters);
     test_step.dependOn(&runOf(b, wire_tests).step);
     programs.target.dependOn(&b.addInstallArtifact(wire_tests, .{}).step);
@@ -178,6 +180,11 @@ fn hubUntraced(
     const hub = Layers.layer(b, "src/hub/hub.zig", how);
     hub.addImport("protocol", Layers.layer(b, "src/protocol/protocol.zig", how));
     return hub;
+}
+
+/// What the environment asks of tests. Files of several folders import it, of which each program has one.
+fn wantedOf(b: *std.Build) *std.Build.Module {
+    return b.createModule(.{ .root_source_file = b.path("test/wanted.zig") });
 }
 
 fn addTest(
@@ -359,6 +366,7 @@ fn manyCases(
     module.addImport("peregrine", layers.peregrine);
     module.addImport("peregrine.web", layers.web);
     module.addImport("spoken", spokenModule(b, how, layers));
+    module.addImport("wanted", wantedOf(b));
     const run = runOf(b, addTest(b, "many-cases", module, filters));
     run.setCwd(b.path("."));
     return run;
@@ -380,6 +388,7 @@ fn ringsSimulation(
     const client = b.createModule(.{ .root_source_file = b.path("test/sim/client.zig") });
     client.addImport("peregrine", layers.peregrine);
     module.addImport("client", client);
+    module.addImport("wanted", wantedOf(b));
     module.link_libc = true;
     module.addImport("protocol", layers.protocol);
     module.addImport("peregrine", layers.peregrine);
@@ -507,6 +516,7 @@ fn addTlsTests(
     });
     module.addImport("peregrine", layers.peregrine);
     module.addImport("tls", layers.tls);
+    module.addImport("wanted", wantedOf(b));
     step.dependOn(&runOf(b, addTest(b, "tls-whole", module, filters)).step);
 }
 

@@ -1,7 +1,7 @@
 //! Clients that go while a hook of the handler runs, so that what the hook sends fails under its hands:
 //! nothing is used afterwards that went with the client, the handler is told once, and nothing is left.
 const std = @import("std");
-const brief = @import("brief.zig");
+const wanted = @import("wanted");
 const per = @import("peregrine");
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -138,7 +138,7 @@ const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n";
 
 /// The seed of a simulation decides at which moment the client goes.
 fn seedCount() u64 {
-    return if (brief.isBrief()) 5 else 20;
+    return if (wanted.isBrief()) 5 else 20;
 }
 
 test "a client that goes while a hook of its request writes" {

@@ -6,7 +6,7 @@
 //! A failure prints its seed; PEREGRINE_SEED replays that one. PEREGRINE_SEEDS says how many are run,
 //! PEREGRINE_SEED_FIRST from which on; script/test takes others each day.
 const std = @import("std");
-const brief = @import("brief.zig");
+const wanted = @import("wanted");
 const per = @import("peregrine");
 const Client = @import("websocket_client.zig").Client;
 const testing = std.testing;
@@ -253,17 +253,9 @@ fn history(seed: u64) !void {
     try testing.expectEqual(0, bench.worker.websockets.count);
 }
 
-fn number(name: []const u8) !?u64 {
-    const text = testing.environ.getPosix(name) orelse return null;
-    return try std.fmt.parseInt(u64, text, 10);
-}
-
 test "every message comes back, and before the end" {
-    if (try number("PEREGRINE_SEED")) |only| return history(only);
-    const first = try number("PEREGRINE_SEED_FIRST") orelse 0;
-    const usual: u64 = if (brief.isBrief()) 20 else 60;
-    const count = try number("PEREGRINE_SEEDS") orelse usual;
-    for (first..first + count) |seed| history(seed) catch |err| {
+    const seeds: wanted.Seeds = try .init(60, 20);
+    for (seeds.first..seeds.first + seeds.count) |seed| history(seed) catch |err| {
         std.debug.print("\nseed {d} fails: PEREGRINE_SEED={d} replays it\n", .{ seed, seed });
         return err;
     };

@@ -7,28 +7,17 @@
 const std = @import("std");
 const per = @import("peregrine");
 const certificates = @import("certificates");
+const wanted = @import("wanted");
 const history = @import("history.zig");
 const Host = @import("host.zig").Host;
 const Worker = @import("host.zig").Worker;
 const testing = std.testing;
 const gpa = testing.allocator;
 
-const seeds_default = 1_000;
-const seeds_brief = 60;
-
-fn number(name: []const u8) !?u64 {
-    const text = testing.environ.getPosix(name) orelse return null;
-    return try std.fmt.parseInt(u64, text, 10);
-}
-
 test "every history ends as it should" {
-    const only = try number("PEREGRINE_SEED");
-    const first = only orelse try number("PEREGRINE_SEED_FIRST") orelse 0;
+    const seeds: wanted.Seeds = try .init(1_000, 60);
     defer certificates.remove();
-    const is_brief = if (testing.environ.getPosix("PEREGRINE_BRIEF")) |text| text.len > 0 else false;
-    const usual: u64 = if (is_brief) seeds_brief else seeds_default;
-    const count = if (only != null) 1 else try number("PEREGRINE_SEEDS") orelse usual;
-    for (first..first + count) |seed| history.run(seed) catch |err| {
+    for (seeds.first..seeds.first + seeds.count) |seed| history.run(seed) catch |err| {
         std.debug.print(
             "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim 0 replays it\n",
             .{ seed, err, seed },

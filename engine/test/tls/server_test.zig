@@ -5,7 +5,7 @@ const testing = std.testing;
 const linux = std.os.linux;
 const per = @import("peregrine");
 const tls = per.tls;
-const brief = @import("brief.zig");
+const wanted = @import("wanted");
 const certificates = @import("certificates.zig");
 const path = certificates.path;
 const files = certificates.files;
@@ -13,7 +13,7 @@ const gpa = testing.allocator;
 
 /// The seeds of each test. Settings depend on a seed's rest by two and by three.
 fn seedCount() u64 {
-    return if (brief.isBrief()) 6 else seeds_all;
+    return if (wanted.isBrief()) 6 else seeds_all;
 }
 
 const seeds_all = 20;

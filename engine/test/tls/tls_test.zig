@@ -2,7 +2,7 @@
 const std = @import("std");
 const testing = std.testing;
 const tls = @import("tls");
-const brief = @import("brief.zig");
+const wanted = @import("wanted");
 const certificates = @import("certificates.zig");
 const Cut = @import("link.zig").Cut;
 const Link = @import("link.zig").Link;
@@ -153,7 +153,7 @@ test "a conversation, split at many places" {
         const simple: Simple = try .init(version);
         defer simple.deinit();
         var split: usize = 1;
-        while (true) : (split += if (brief.isBrief()) 5 else 1) {
+        while (true) : (split += if (wanted.isBrief()) 5 else 1) {
             var link = try simple.link();
             defer link.deinit();
             try converse(&link, .{ .split = split });

@@ -18,12 +18,12 @@ my @PROGRAMS = _programs();
 my %SUITES = (
     protocol     => $MODULES{protocol},
     server       => $MODULES{server},
-    'many-cases' => [ 'test/many_cases.zig',      qw(protocol peregrine) ],
-    'tls-server' => [ 'test/tls/server_test.zig', qw(peregrine tls) ],
+    'many-cases' => [ 'test/many_cases.zig',      qw(protocol peregrine wanted) ],
+    'tls-server' => [ 'test/tls/server_test.zig', qw(peregrine tls wanted) ],
     (map { $_ => [ "test/${_}_test.zig", qw(abi peregrine) ] } qw(abi_interpreters abi_thread)),
     abi => $MODULES{abi},
-    (map { $_ => [ "test/${_}_test.zig", qw(protocol peregrine) ] } @PROGRAMS),
-    map { $_->[0] => [ $_->[1], 'protocol' ] } _wires(),
+    (map { $_ => [ "test/${_}_test.zig", qw(protocol peregrine wanted) ] } @PROGRAMS),
+    map { $_->[0] => [ $_->[1], qw(protocol wanted) ] } _wires(),
 );
 
 sub _modules () {
@@ -31,6 +31,7 @@ sub _modules () {
     my %modules = (tls => [ 'src/tls/tls.zig', 'tls_options' ]);
     $modules{$1} = [$2] while $layers =~ /const (\w+) = layer\(b, "([^"]+)"/g;
     push @{ $modules{$1} }, $2 while $layers =~ /(\w+)\.add(?:Import|Options)\("(\w+)"/g;
+    $modules{wanted}   = ['test/wanted.zig'];
     $modules{platform} = [ 'src/abi/platform.zig', 'peregrine' ];
     $modules{abi}      = [ 'src/abi/abi.zig',      qw(platform peregrine) ];
     my %needed = map { $_ => 1 } map { @$_[ 1 .. $#$_ ] } values %modules;

@@ -8,49 +8,29 @@ const abi = @import("abi");
 const held = @import("held.zig");
 const history = @import("history.zig");
 const script_file = @import("script.zig");
+const wanted = @import("wanted");
 const Script = script_file.Script;
 const Code = abi.types.Code;
 const testing = std.testing;
 
 const seeds_default = 300;
-/// For script/test without --all.
+/// The seeds that a brief run takes.
 const seeds_brief = 60;
 
-fn number(name: []const u8) !?u64 {
-    const text = testing.environ.getPosix(name) orelse return null;
-    return try std.fmt.parseInt(u64, text, 10);
-}
-
 test "every history ends as it should, and as it does without a thread" {
-    const seeds: Seeds = try .wanted();
+    const seeds: wanted.Seeds = try .init(seeds_default, seeds_brief);
     for (seeds.first..seeds.first + seeds.count) |seed| both(seed) catch |err| {
-        seeds.tell(seed, err);
+        tell(seed, err);
         return err;
     };
 }
 
-/// The numbers of the histories that are run.
-const Seeds = struct {
-    first: u64,
-    count: u64,
-
-    fn wanted() !Seeds {
-        if (try number("PEREGRINE_SEED")) |only| return .{ .first = only, .count = 1 };
-        const is_brief = if (testing.environ.getPosix("PEREGRINE_BRIEF")) |text| text.len > 0 else false;
-        const usual: u64 = if (is_brief) seeds_brief else seeds_default;
-        return .{
-            .first = try number("PEREGRINE_SEED_FIRST") orelse 0,
-            .count = try number("PEREGRINE_SEEDS") orelse usual,
-        };
-    }
-
-    fn tell(_: Seeds, seed: u64, err: anyerror) void {
-        std.debug.print(
-            "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim-rings 0 replays it\n",
-            .{ seed, err, seed },
-        );
-    }
-};
+fn tell(seed: u64, err: anyerror) void {
+    std.debug.print(
+        "\nseed {d}: {t}; PEREGRINE_SEED={d} script/fuzz sim-rings 0 replays it\n",
+        .{ seed, err, seed },
+    );
+}
 
 fn both(seed: u64) !void {
     var behind = try history.run(seed, .ring_pair);
@@ -62,10 +42,10 @@ fn both(seed: u64) !void {
 }
 
 test "responses that the engine holds end as they should, whatever clients, the hub and a stop do" {
-    const seeds: Seeds = try .wanted();
+    const seeds: wanted.Seeds = try .init(seeds_default, seeds_brief);
     var entries: usize = 0;
     for (seeds.first..seeds.first + seeds.count) |seed| held.run(seed, &entries) catch |err| {
-        seeds.tell(seed, err);
+        tell(seed, err);
         return err;
     };
     if (seeds.count >= seeds_default) try testing.expect(entries > seeds.count);

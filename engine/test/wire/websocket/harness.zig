@@ -1,6 +1,7 @@
 //! Plays a client's bytes to a WebSocket session, cut in every way, and writes down what an application would
 //! see. Does not know: which cases there are.
 const std = @import("std");
+const wanted = @import("wanted");
 const websocket = @import("protocol").websocket;
 const Opcode = websocket.frame.Opcode;
 const deflate = websocket.deflate;
@@ -61,9 +62,7 @@ pub fn run(case: Case) !void {
     defer gpa.free(cuts);
     for (cuts, 1..) |*cut, at| cut.* = at;
     try expect(case, wire.items, cuts);
-    // PEREGRINE_BRIEF: script/test runs without --all.
-    const is_brief = if (std.testing.environ.getPosix("PEREGRINE_BRIEF")) |text| text.len > 0 else false;
-    const all_max: usize = if (is_brief) cuts_all_max_brief else cuts_all_max;
+    const all_max: usize = if (wanted.isBrief()) cuts_all_max_brief else cuts_all_max;
     for (1..wire.items.len) |cut| {
         const far = wire.items.len > all_max and cut > cut_margin and cut + cut_margin < wire.items.len;
         if (!far) try expect(case, wire.items, &.{ cut, wire.items.len });
