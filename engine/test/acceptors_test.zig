@@ -2,6 +2,7 @@
 //! defects_test.zig say must hold for them too. On loopback; all threads' work is done in this one.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const loopback = @import("loopback.zig");
 const refusal = @import("refusal.zig");
 const linux = std.os.linux;
@@ -24,7 +25,7 @@ const Greeter = struct {
         _ = response.setBody("hello") catch unreachable;
     }
 };
-const Server = per.Server(Greeter);
+const Server = per.Server(alike.Kind(Greeter));
 
 /// On a kernel without io_uring the second backend is the same as the first.
 const backends = [_]per.io.Backend{ .native, .uring };
@@ -33,7 +34,7 @@ const worker_count = 3;
 const How = struct { io: per.io.Backend, acceptors: usize = 1, no_delay: bool = true };
 
 fn create(how: How) !*Server {
-    return .init(testing.allocator, 0, .{
+    return alike.serve(Greeter, testing.allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = worker_count,
         .accept_thread_count = how.acceptors,

@@ -1,6 +1,7 @@
 //! The access log of a server over the simulated network: who gets a line, and what it says.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const linux = std.os.linux;
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -44,7 +45,7 @@ const Answering = struct {
 
 /// A server whose log goes to memory.
 const Bench = struct {
-    simulation: per.Simulation(Answering),
+    simulation: alike.Simulation(Answering),
     memory: i32,
 
     fn init(format: []const u8, limits: per.Config) !Bench {

@@ -3,6 +3,7 @@
 //! idle WebSocket holds.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const Client = @import("websocket_client.zig").Client;
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -37,7 +38,7 @@ const Echo = struct {
     }
 };
 
-const Network = per.Simulation(Echo);
+const Network = alike.Simulation(Echo);
 const pmd = "permessage-deflate";
 
 /// A server and one client.

@@ -3,6 +3,7 @@
 //! the end of the response (HTTP/1.0).
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const linux = std.os.linux;
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -116,7 +117,7 @@ const Cutter = struct {
     }
 };
 
-const Simulation = per.Simulation(Cutter);
+const Simulation = alike.Simulation(Cutter);
 
 const Scene = struct {
     simulation: Simulation,

@@ -5,6 +5,7 @@
 //! all examples build, and a project that uses the package (`zig build examples consumer`).
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const loopback = @import("loopback.zig");
 const linux = std.os.linux;
 const testing = std.testing;
@@ -54,7 +55,7 @@ const Probe = struct {
     const large: [200_000]u8 = @splat('L');
 };
 
-const Bench = per.Simulation(Probe);
+const Bench = alike.Simulation(Probe);
 
 fn bench(seed: u64, config: per.ServerConfig) !Bench {
     return .init(gpa, config, .{ .seed = seed });
@@ -365,7 +366,7 @@ test "defect 16: failing to accept is not the end" {
 
 // ---- On loopback
 
-const Server = per.Server(Probe);
+const Server = per.Server(alike.Kind(Probe));
 const Backend = per.io.Backend;
 
 /// On a kernel without io_uring the second backend is the same as the first.
@@ -408,7 +409,7 @@ fn milliseconds(count: u32) void {
 
 test "defect 17: small packets leave at once unless told otherwise, and descriptors are closed on exec" {
     for (backends) |backend| for ([_]bool{ true, false }) |no_delay| {
-        const server: *Server = try .init(gpa, 0, .{
+        const server = try alike.serve(Probe, gpa, 0, .{
             .ip = "127.0.0.1",
             .worker_thread_count = 1,
             .tcp_nodelay = no_delay,
@@ -426,7 +427,7 @@ test "defect 17: small packets leave at once unless told otherwise, and descript
 
 test "defect 18: any number of accept threads works, 0 and 1 included, with the smallest stack" {
     for (backends) |backend| for ([_]usize{ 0, 1, 2 }) |accepting| for ([_]usize{ 1, 3 }) |working| {
-        const server: *Server = try .init(std.heap.smp_allocator, 0, .{
+        const server = try alike.serve(Probe, std.heap.smp_allocator, 0, .{
             .ip = "127.0.0.1",
             .worker_thread_count = working,
             .worker_stack_size = 512 * 1024, // the least that is allowed
@@ -455,7 +456,7 @@ test "defect 19: a request that takes long does not stall the others of its thre
 
 test "defect 20: an idle server sleeps" {
     for (backends) |backend| {
-        const server: *Server = try .init(std.heap.smp_allocator, 0, .{
+        const server = try alike.serve(Probe, std.heap.smp_allocator, 0, .{
             .ip = "127.0.0.1",
             .worker_thread_count = 2,
             .io = backend,
@@ -493,7 +494,7 @@ test "defect 21: several servers in one process stop by one signal, each after w
     var servers: [backends.len]*Server = undefined;
     var threads: [backends.len]std.Thread = undefined;
     for (backends, &servers, &threads) |backend, *server, *thread| {
-        server.* = try .init(std.heap.smp_allocator, 0, .{
+        server.* = try alike.serve(Probe, std.heap.smp_allocator, 0, .{
             .ip = "127.0.0.1",
             .worker_thread_count = 2,
             .io = backend,
@@ -511,7 +512,7 @@ test "defect 21: several servers in one process stop by one signal, each after w
     try b.settle();
     b.server.shutdown();
     try b.settle();
-    try testing.expect(b.running);
+    try testing.expect(b.simulation.running);
     try testing.expectError(error.Refused, b.connect());
     try b.handler().detached.?.answer(.{ .body = "finished" });
     try b.settle();
@@ -519,7 +520,7 @@ test "defect 21: several servers in one process stop by one signal, each after w
     try expectHas(client.text(), "Connection: close\r\n");
     client.close();
     try b.settle();
-    try testing.expect(!b.running);
+    try testing.expect(!b.simulation.running);
 }
 
 test "defect 21: a stop does not wait for ever" {
@@ -531,16 +532,16 @@ test "defect 21: a stop does not wait for ever" {
     b.server.shutdown();
     try b.settle();
     try b.advance(4000);
-    try testing.expect(b.running);
+    try testing.expect(b.simulation.running);
     try b.advance(1000);
-    try testing.expect(!b.running);
+    try testing.expect(!b.simulation.running);
     b.handler().detached.?.drop();
 }
 
 fn createAndFree(allocator: std.mem.Allocator, backend: Backend) !void {
     var name: [32]u8 = undefined;
     const path = std.fmt.bufPrint(&name, "\x00peregrine-defects-{d}", .{linux.getpid()}) catch unreachable;
-    const server: *Server = try .init(allocator, 0, .{
+    const server = try alike.serve(Probe, allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 2,
         .accept_thread_count = 2,
@@ -554,11 +555,11 @@ test "defect 21: a server that cannot be created leaks nothing, on real sockets 
     for (backends) |backend| try testing.checkAllAllocationFailures(gpa, createAndFree, .{backend});
     // A port that is taken.
     testing.log_level = .err; // the log says which one
-    const server: *Server = try .init(gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
+    const server = try alike.serve(Probe, gpa, 0, .{ .ip = "127.0.0.1", .worker_thread_count = 1 });
     defer server.deinit();
     try testing.expectError(
         error.AddressInUse,
-        Server.init(gpa, server.port(), .{ .ip = "127.0.0.1", .worker_thread_count = 1 }),
+        alike.serve(Probe, gpa, server.port(), .{ .ip = "127.0.0.1", .worker_thread_count = 1 }),
     );
 }
 
@@ -587,7 +588,7 @@ test "defect 27: a bare flag in a query is a parameter, and nothing stale remain
             _ = response.setBody(text) catch unreachable;
         }
     };
-    var simulation: per.Simulation(Query) = try .init(gpa, .{}, .{ .seed = 27 });
+    var simulation: alike.Simulation(Query) = try .init(gpa, .{}, .{ .seed = 27 });
     defer simulation.deinit();
     inline for (.{
         .{ "/?x=1&y=2", "true 2 - 1" },

@@ -2,6 +2,7 @@
 //! network.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -24,7 +25,7 @@ const Answering = struct {
     }
 };
 
-const Bench = per.Simulation(Answering);
+const Bench = alike.Simulation(Answering);
 
 fn expectPart(text: []const u8, part: []const u8) !void {
     if (std.mem.find(u8, text, part) != null) return;
@@ -188,7 +189,7 @@ const Large = struct {
 
 /// A server that gives a reader of 500 bytes in a second all the time that it needs, and others five seconds,
 /// behind a kernel that tells of room when a third of what it may hold is free.
-fn slowBench(seed: u64) !per.Simulation(Large) {
+fn slowBench(seed: u64) !alike.Simulation(Large) {
     return .init(
         gpa,
         .{ .limits = .{ .write_ms = 5000, .write_rate_min = 500, .idle_ms = 0 } },

@@ -2,6 +2,7 @@
 //! or in pieces by request, event streams. Over the simulated network.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const loopback = @import("loopback.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -27,7 +28,7 @@ const Value = struct {
 test "a server takes a handler's value, keeps it where it stays, and ends it once" {
     var shared: Shared = .{ .greeting = "hello" };
     {
-        var simulation: per.Simulation(Value) = try .initWith(
+        var simulation: alike.Simulation(Value) = try .initWith(
             gpa,
             .{},
             .{ .seed = 1 },
@@ -41,11 +42,11 @@ test "a server takes a handler's value, keeps it where it stays, and ends it onc
     }
     try testing.expectEqual(1, shared.freed);
     // The server runs on the kernel's io. A server that fails to start leaves the value to the program.
-    const server = try per.Server(Value).initWith(gpa, 0, config, .{ .shared = &shared });
-    try testing.expectEqual(&shared, server.handler().shared);
+    const server = try alike.serveWith(Value, gpa, 0, config, .{ .shared = &shared });
+    try testing.expectEqual(&shared, server.handler().as(Value).shared);
     try testing.expectError(
         error.AddressInUse,
-        per.Server(Value).initWith(gpa, server.port(), config, .{ .shared = &shared }),
+        alike.serveWith(Value, gpa, server.port(), config, .{ .shared = &shared }),
     );
     try testing.expectEqual(1, shared.freed);
     server.deinit();
@@ -102,7 +103,7 @@ const Explaining = struct {
 };
 
 test "an error of a handler is answered with its status, or the connection ends" {
-    var simulation: per.Simulation(Failing) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Failing) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const missing = try simulation.request(.{ .target = "/missing" });
     try testing.expectEqual(404, missing.status);
@@ -116,7 +117,7 @@ test "an error of a handler is answered with its status, or the connection ends"
 }
 
 test "the error hook makes the answer, unless there is one" {
-    var simulation: per.Simulation(Explaining) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Explaining) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const missing = try simulation.request(.{ .target = "/missing" });
     try testing.expectEqual(404, missing.status);
@@ -175,7 +176,7 @@ const Bodies = struct {
 test "a body comes whole or in pieces, as the handler says for each request" {
     const chunked = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n5\r\ndefgh\r\n0\r\n\r\n";
     for (0..10) |seed| {
-        var simulation: per.Simulation(Bodies) = try .initWith(gpa, .{
+        var simulation: alike.Simulation(Bodies) = try .initWith(gpa, .{
             .request_buffer_size = 20_000,
         }, .{ .seed = seed, .window_bytes = 3000 }, .{});
         defer simulation.deinit();
@@ -221,7 +222,7 @@ test "a body comes whole or in pieces, as the handler says for each request" {
 }
 
 test "a client that waits for 100 Continue gets it, or 413" {
-    var simulation: per.Simulation(Bodies) = try .initWith(gpa, .{
+    var simulation: alike.Simulation(Bodies) = try .initWith(gpa, .{
         .request_buffer_size = 10,
     }, .{ .seed = 1 }, .{});
     defer simulation.deinit();
@@ -263,7 +264,7 @@ const Ticker = struct {
 };
 
 test "an event stream: events, heartbeats, the id of a client that comes back, and its end" {
-    var simulation: per.Simulation(Ticker) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Ticker) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const handler = simulation.handler();
     const client = try simulation.connect();
@@ -303,7 +304,7 @@ test "an event stream: events, heartbeats, the id of a client that comes back, a
 }
 
 test "a handler hears that its server stops, so that nobody waits for streams without an end" {
-    var simulation: per.Simulation(Ticker) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Ticker) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const client = try simulation.connect();
     try client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -320,14 +321,14 @@ test "a handler hears that its server stops, so that nobody waits for streams wi
 const Stopped = struct {
     ended: std.atomic.Value(bool) = .init(false),
 
-    fn run(stopped: *Stopped, server: *per.Server(Ticker)) void {
+    fn run(stopped: *Stopped, server: *per.Server(alike.Plain)) void {
         server.start() catch |err| std.debug.panic("{t}", .{err});
         stopped.ended.store(true, .release);
     }
 };
 
 test "a server ends when its last response does, also if what is left of it was only to be sent" {
-    const server: *per.Server(Ticker) = try .initWith(std.heap.smp_allocator, 0, .{
+    const server = try alike.serveWith(Ticker, std.heap.smp_allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 1,
         .handle_signals = false,
@@ -354,7 +355,7 @@ test "a server ends when its last response does, also if what is left of it was 
 
 test "statistics of a running server" {
     var shared: Shared = .{ .greeting = "hello" };
-    var simulation: per.Simulation(Value) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{ .shared = &shared });
+    var simulation: alike.Simulation(Value) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{ .shared = &shared });
     defer simulation.deinit();
     for (0..3) |_| _ = try simulation.request(.{});
     const statistics = simulation.server.statistics();
@@ -401,7 +402,7 @@ test "error pages: of errors, statuses, folders and the engine's own refusals" {
     const path = try tmp.dir.realPathFileAlloc(testing.io, ".", gpa);
     defer gpa.free(path);
     const dir: *per.util.DirServer = try .init(gpa, path, .{});
-    var simulation: per.Simulation(Paged) = try .initWith(
+    var simulation: alike.Simulation(Paged) = try .initWith(
         gpa,
         .{ .request_buffer_size = 10 },
         .{ .seed = 1 },

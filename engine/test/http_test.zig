@@ -2,6 +2,7 @@
 //! simulated network. Rules about a single head or body are in the wire fixtures.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -24,7 +25,7 @@ const Echo = struct {
     }
 };
 
-const Bench = per.Simulation(Echo);
+const Bench = alike.Simulation(Echo);
 
 fn expectStatus(status: []const u8, answer: []const u8) !void {
     const start = "HTTP/1.1 ";

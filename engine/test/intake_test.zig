@@ -3,6 +3,7 @@
 //! is.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const loopback = @import("loopback.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
@@ -75,7 +76,7 @@ fn answerTo(body: []const u8, trailer: []const u8) ![]u8 {
     return std.fmt.allocPrint(gpa, "{d} {x} {s}", .{ body.len, std.hash.Wyhash.hash(0, body), trailer });
 }
 
-const Bench = per.Simulation(Digest);
+const Bench = alike.Simulation(Digest);
 
 /// Returns `len` bytes in which no sequence repeats.
 fn bytesOf(len: usize) ![]u8 {
@@ -341,7 +342,7 @@ test "the bytes in all files of a worker are bounded (507), and come free again"
         try testing.expectStringStartsWith(client.text(), "HTTP/1.1 200 OK\r\n");
     }
     try testing.expectStringStartsWith(try bench.exchange(request), "HTTP/1.1 200 OK\r\n");
-    for (bench.clients.items) |client| client.close();
+    for (bench.simulation.clients.items) |client| client.close();
     try bench.advance(60_000);
     try expectNothingLeft(&bench);
 }
@@ -360,7 +361,7 @@ test "a folder in which no file can be made: 507, while what is short is served"
         const answer = try bench.exchange(request);
         try testing.expectEqualStrings(status, answer["HTTP/1.1 ".len..][0..3]);
     }
-    for (bench.clients.items) |client| client.close();
+    for (bench.simulation.clients.items) |client| client.close();
     try bench.advance(60_000);
     try expectNothingLeft(&bench);
 }
@@ -401,7 +402,7 @@ test "when nothing is there to give, a request ends and the worker lives" {
         const answer = try bench.exchange(request);
         failing.fail_index = std.math.maxInt(usize);
         if (!std.mem.startsWith(u8, answer, "HTTP/1.1 200 ")) refused += 1;
-        for (bench.clients.items) |client| client.close();
+        for (bench.simulation.clients.items) |client| client.close();
         try bench.advance(60_000);
         try expectNothingLeft(&bench);
     }

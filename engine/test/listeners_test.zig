@@ -2,6 +2,7 @@
 //! polled from here.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const io = per.io;
 const linux = std.os.linux;
 const testing = std.testing;
@@ -28,7 +29,7 @@ const Where = struct {
         _ = response.setBody(text) catch unreachable;
     }
 };
-const Server = per.Server(Where);
+const Server = per.Server(alike.Kind(Where));
 
 /// A bare client on any kind of address.
 const Client = struct {
@@ -110,7 +111,7 @@ fn modeOf(path: []const u8) !?u16 {
 fn expectUnixSocket(backend: io.Backend) !void {
     var buffer: [64]u8 = undefined;
     const path = try pathOf(&buffer, "listeners");
-    const server: *Server = try .init(testing.allocator, 0, .{
+    const server = try alike.serve(Where, testing.allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 1,
         .io = backend,
@@ -141,7 +142,7 @@ test "a proxy says whose connection it is; nobody else may, and a list of proxie
         .worker_thread_count = 1,
         .listeners = &.{.{ .ip = .{ .address = "127.0.0.1", .port = port, .proxies = "127.0.0.0/8" } }},
     };
-    const server: *Server = try .init(testing.allocator, 0, config);
+    const server = try alike.serve(Where, testing.allocator, 0, config);
     defer server.deinit();
     const client: Client = try .connect(&try .parse("127.0.0.1", server.port()));
     defer client.close();
@@ -153,7 +154,7 @@ test "a proxy says whose connection it is; nobody else may, and a list of proxie
         .port = port,
         .proxies = "10.0.0.0/8, unix",
     } }};
-    const strict: *Server = try .init(testing.allocator, 0, config);
+    const strict = try alike.serve(Where, testing.allocator, 0, config);
     defer strict.deinit();
     const stranger: Client = try .connect(&try .parse("127.0.0.1", strict.port()));
     defer stranger.close();
@@ -172,7 +173,7 @@ test "a trusted proxy says whose request it is, each time anew; over a Unix sock
         .listeners = &.{.{ .unix = .{ .path = path } }},
         .trusted_proxies = "127.0.0.0/8, 10.0.0.0/8, unix",
     };
-    const server: *Server = try .init(testing.allocator, 0, config);
+    const server = try alike.serve(Where, testing.allocator, 0, config);
     defer server.deinit();
     for ([_]io.Address{ try .parse("127.0.0.1", server.port()), try .unixPath(path) }) |address| {
         const own = if (address == .unix) "peer none" else "peer 127.0.0.1";
@@ -194,7 +195,7 @@ test "a trusted proxy says whose request it is, each time anew; over a Unix sock
 
     config.listeners = &.{};
     config.forwarded_header = .forwarded;
-    const modern: *Server = try .init(testing.allocator, 0, config);
+    const modern = try alike.serve(Where, testing.allocator, 0, config);
     defer modern.deinit();
     const client: Client = try .connect(&try .parse("127.0.0.1", modern.port()));
     defer client.close();
@@ -210,7 +211,7 @@ test "a trusted proxy says whose request it is, each time anew; over a Unix sock
     );
 
     config.trusted_proxies = "10.0.0.0/8";
-    const strict: *Server = try .init(testing.allocator, 0, config);
+    const strict = try alike.serve(Where, testing.allocator, 0, config);
     defer strict.deinit();
     const stranger: Client = try .connect(&try .parse("127.0.0.1", strict.port()));
     defer stranger.close();
@@ -221,7 +222,7 @@ test "the file of another server stays, also when the start fails half way" {
     var buffer: [64]u8 = undefined;
     const path = try pathOf(&buffer, "first");
     const place: []const per.ServerConfig.Place = &.{.{ .unix = .{ .path = path } }};
-    const first: *Server = try .init(testing.allocator, 0, .{
+    const first = try alike.serve(Where, testing.allocator, 0, .{
         .ip = "",
         .worker_thread_count = 1,
         .listeners = place,
@@ -231,7 +232,7 @@ test "the file of another server stays, also when the start fails half way" {
     const other = try pathOf(&other_buffer, "second");
     testing.log_level = .err; // the log says which one
     defer testing.log_level = .warn;
-    try testing.expectError(error.AddressInUse, Server.init(testing.allocator, 0, .{
+    try testing.expectError(error.AddressInUse, alike.serve(Where, testing.allocator, 0, .{
         .ip = "",
         .worker_thread_count = 1,
         .listeners = &.{ .{ .unix = .{ .path = other } }, .{ .unix = .{ .path = path } } },
@@ -248,7 +249,7 @@ test "an inherited socket is served, by all workers, and its file is not ours to
         const descriptor = try io.listenSocket(&address, .{});
         const file = io.SocketFile.of(&address).?;
         defer file.remove();
-        const server: *Server = try .init(testing.allocator, 0, .{
+        const server = try alike.serve(Where, testing.allocator, 0, .{
             .ip = "",
             .worker_thread_count = workers,
             .accept_thread_count = acceptors,
@@ -273,7 +274,7 @@ test "a configuration's strings may be freed when the server is made" {
     var health = "/health".*;
     var trusted = "127.0.0.0/8".*;
     var places = [_]per.ServerConfig.Place{.{ .unix = .{ .path = unix } }};
-    const server: *Server = try .init(testing.allocator, 0, .{
+    const server = try alike.serve(Where, testing.allocator, 0, .{
         .ip = &ip,
         .worker_thread_count = 1,
         .listeners = &places,
@@ -294,7 +295,7 @@ test "a configuration's strings may be freed when the server is made" {
 }
 
 test "the thread that called start may use all its cores again afterwards" {
-    const server: *Server = try .init(testing.allocator, 0, .{
+    const server = try alike.serve(Where, testing.allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 1,
         .accept_thread_count = 0,

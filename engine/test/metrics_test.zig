@@ -2,12 +2,13 @@
 //! real sockets.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const loopback = @import("loopback.zig");
 const linux = std.os.linux;
 const testing = std.testing;
 
 const Monitored = struct {
-    server: ?*per.Server(Monitored) = null,
+    server: ?*per.Server(alike.Plain) = null,
 
     pub fn handleRequest(self: *Monitored, request: *per.Request, response: *per.Response) !void {
         if (std.mem.eql(u8, request.getPath(), "/missing")) return error.NotFound;
@@ -22,7 +23,7 @@ const Monitored = struct {
     }
 };
 
-fn serve(server: *per.Server(Monitored)) void {
+fn serve(server: *per.Server(alike.Plain)) void {
     server.start() catch |err| std.debug.panic("{t}", .{err});
 }
 
@@ -47,14 +48,14 @@ fn ask(port: u16, path: []const u8) ![]const u8 {
 }
 
 test "requests of all workers are counted, and the server's own handler shows them" {
-    const server: *per.Server(Monitored) = try .initWith(testing.allocator, 0, .{
+    const server = try alike.serveWith(Monitored, testing.allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 2,
         .handle_signals = false,
         .metrics = true,
     }, .{});
     defer server.deinit();
-    server.handler().server = server;
+    server.handler().as(Monitored).server = server;
     const port = server.port();
     const thread: std.Thread = try .spawn(.{}, serve, .{server});
     for (0..20) |_| _ = try ask(port, "/");
@@ -87,7 +88,7 @@ test "requests of all workers are counted, and the server's own handler shows th
 }
 
 test "a server that does not count says so" {
-    const server: *per.Server(Monitored) = try .initWith(testing.allocator, 0, .{
+    const server = try alike.serveWith(Monitored, testing.allocator, 0, .{
         .ip = "127.0.0.1",
         .worker_thread_count = 1,
         .handle_signals = false,

@@ -2,6 +2,7 @@
 //! and no allocation after warm-up.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -63,7 +64,7 @@ const Echo = Handler(struct { digest: u64 = 0 }, struct {
 
 test "a request body is there as a whole, counted or chunked, on any network" {
     for (0..10) |seed| {
-        var simulation: per.Simulation(Echo) = try .init(gpa, .{}, .{ .seed = seed });
+        var simulation: alike.Simulation(Echo) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
         try expectEnd(
             try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"),
@@ -85,7 +86,7 @@ test "large bodies in both directions, and pipelined requests behind them" {
     var random: std.Random.DefaultPrng = .init(1);
     random.random().bytes(body);
     for (0..6) |seed| {
-        var simulation: per.Simulation(Echo) = try .init(gpa, .{}, .{ .seed = seed });
+        var simulation: alike.Simulation(Echo) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
         const client = try simulation.connect();
         for (0..2) |_| {
@@ -127,7 +128,7 @@ const Lender = Handler(struct { released: usize = 0 }, struct {
 
 test "a shared body is released once: when it was sent, need not be, or will not be" {
     for (0..6) |seed| {
-        var simulation: per.Simulation(Lender) = try .init(gpa, .{}, .{ .seed = seed });
+        var simulation: alike.Simulation(Lender) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
         const released = &simulation.handler().state.released;
         for ([_]usize{ 0, 100, 300_000 }, 1..) |len, count| {
@@ -165,7 +166,7 @@ test "a shared body that streams of a connection have is released once, though a
     const room = "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x01\x00\x00\x00";
     const reset = "\x00\x00\x04\x03\x00\x00\x00\x00{c}\x00\x00\x00\x08";
     for (0..30) |seed| {
-        var simulation: per.Simulation(Lender) = try .init(
+        var simulation: alike.Simulation(Lender) = try .init(
             gpa,
             .{ .limits = .{ .http2 = .everywhere } },
             .{ .seed = seed },
@@ -203,7 +204,7 @@ test "a shared body that streams of a connection have is released once, though a
 }
 
 test "a body beyond request_buffer_size is refused with 413, announced or not" {
-    var simulation: per.Simulation(Echo) = try .init(gpa, .{ .request_buffer_size = 10 }, .{ .seed = 3 });
+    var simulation: alike.Simulation(Echo) = try .init(gpa, .{ .request_buffer_size = 10 }, .{ .seed = 3 });
     defer simulation.deinit();
     try expectStart(
         try simulation.exchange("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\nhello world"),
@@ -222,7 +223,7 @@ test "a body beyond request_buffer_size is refused with 413, announced or not" {
 }
 
 test "a client that waits for 100 Continue gets it before its body is read" {
-    var simulation: per.Simulation(Echo) = try .init(gpa, .{}, .{ .seed = 4 });
+    var simulation: alike.Simulation(Echo) = try .init(gpa, .{}, .{ .seed = 4 });
     defer simulation.deinit();
     const client = try simulation.connect();
     try client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
@@ -301,7 +302,7 @@ test "a streamed body comes in pieces, and the answer when it is complete" {
     const size = 200_000;
     const body: [size]u8 = @splat('b');
     for (0..6) |seed| {
-        var simulation: per.Simulation(Counter) = try .init(
+        var simulation: alike.Simulation(Counter) = try .init(
             gpa,
             .{ .request_buffer_size = 1 },
             .{ .seed = seed },
@@ -325,7 +326,7 @@ const date_line = "Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
 
 test "handleBody has a last call for each request that has a body, and none for others" {
     for (0..6) |seed| {
-        var simulation: per.Simulation(Counter) = try .init(gpa, .{}, .{ .seed = seed });
+        var simulation: alike.Simulation(Counter) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
         inline for (.{
             .{ "", "no body" },
@@ -343,7 +344,7 @@ test "handleBody has a last call for each request that has a body, and none for 
 }
 
 test "a streamed request can be answered before its body, which is thrown away" {
-    var simulation: per.Simulation(Counter) = try .init(gpa, .{}, .{ .seed = 2 });
+    var simulation: alike.Simulation(Counter) = try .init(gpa, .{}, .{ .seed = 2 });
     defer simulation.deinit();
     const client = try simulation.connect();
     try client.send("POST /early HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345");
@@ -355,7 +356,7 @@ test "a streamed request can be answered before its body, which is thrown away" 
 }
 
 test "a client that goes in the middle of its body: handleAbort, once" {
-    var simulation: per.Simulation(Counter) = try .init(gpa, .{}, .{ .seed = 2 });
+    var simulation: alike.Simulation(Counter) = try .init(gpa, .{}, .{ .seed = 2 });
     defer simulation.deinit();
     const client = try simulation.connect();
     try client.send("POST /count HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345");
@@ -430,7 +431,7 @@ fn unchunk(text: []const u8, out: *std.ArrayList(u8)) !void {
 
 test "a stream stops for a slow client and goes on; memory stays near the high-water mark" {
     for (0..6) |seed| {
-        var simulation: per.Simulation(Fountain) = try .init(gpa, .{}, .{ .seed = seed });
+        var simulation: alike.Simulation(Fountain) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
         const client = try simulation.connect();
         client.paused = true;
@@ -455,7 +456,7 @@ test "a stream stops for a slow client and goes on; memory stays near the high-w
 
 test "a client that goes while a stream waits for it: handleAbort, once, and nothing is left" {
     for (0..6) |seed| {
-        var simulation: per.Simulation(Fountain) = try .init(gpa, .{}, .{ .seed = seed });
+        var simulation: alike.Simulation(Fountain) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
         const client = try simulation.connect();
         client.paused = true;
@@ -485,7 +486,7 @@ const Careless = Handler(struct { small: bool = false }, struct {
 
 test "a stream without handleDrain is ended by the server, and bounded" {
     testing.log_level = .err; // the warning of the last response belongs there
-    var simulation: per.Simulation(Careless) = try .init(
+    var simulation: alike.Simulation(Careless) = try .init(
         gpa,
         .{ .response_body_buffer_size = 300_000 },
         .{ .seed = 1 },
@@ -508,7 +509,7 @@ const Hints = Handler(struct { unused: bool = false }, struct {
 });
 
 test "informational answers go first" {
-    var simulation: per.Simulation(Hints) = try .init(gpa, .{}, .{ .seed = 1 });
+    var simulation: alike.Simulation(Hints) = try .init(gpa, .{}, .{ .seed = 1 });
     defer simulation.deinit();
     const answer = try simulation.exchange(get);
     try expectStart(
@@ -529,7 +530,7 @@ const Later = Handler(struct { waiting: std.ArrayList(per.Detached) = .empty }, 
 
 test "detached answers, whole and streamed, in any order" {
     for (0..6) |seed| {
-        var simulation: per.Simulation(Later) = try .init(gpa, .{}, .{ .seed = seed });
+        var simulation: alike.Simulation(Later) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
         const state = &simulation.handler().state;
         defer state.waiting.deinit(gpa);
@@ -575,7 +576,7 @@ const Forgetful = Handler(struct { waiting: ?per.Detached = null }, struct {
 
 test "fields set before detach are dropped, whichever way the answer comes" {
     for ([_]bool{ false, true }) |streamed| {
-        var simulation: per.Simulation(Forgetful) = try .init(gpa, .{}, .{ .seed = 1 });
+        var simulation: alike.Simulation(Forgetful) = try .init(gpa, .{}, .{ .seed = 1 });
         defer simulation.deinit();
         const client = try simulation.connect();
         try client.send(get);
@@ -592,7 +593,7 @@ test "fields set before detach are dropped, whichever way the answer comes" {
 }
 
 test "a detached answer to a client that is gone, and to a server that is gone" {
-    var simulation: per.Simulation(Later) = try .init(gpa, .{}, .{ .seed = 1 });
+    var simulation: alike.Simulation(Later) = try .init(gpa, .{}, .{ .seed = 1 });
     var running = true;
     defer if (running) simulation.deinit();
     const state = &simulation.handler().state;
@@ -615,7 +616,7 @@ test "a detached answer to a client that is gone, and to a server that is gone" 
 }
 
 test "a detached stream waits for a slow client, within its bound" {
-    var simulation: per.Simulation(Later) = try .init(
+    var simulation: alike.Simulation(Later) = try .init(
         gpa,
         .{ .detached_bytes_max = 500_000 },
         .{ .seed = 5 },
@@ -665,7 +666,7 @@ const Faulty = Handler(struct { unused: bool = false }, struct {
 
 test "a response that cannot be sent becomes a 500, and the connection lives" {
     testing.log_level = .err;
-    var simulation: per.Simulation(Faulty) = try .init(gpa, .{}, .{ .seed = 1 });
+    var simulation: alike.Simulation(Faulty) = try .init(gpa, .{}, .{ .seed = 1 });
     defer simulation.deinit();
     const client = try simulation.connect();
     for ([_][]const u8{ "/length", "/status" }) |path| {
@@ -750,7 +751,7 @@ test "after warm-up no request allocates: query, arena, headers, access log, bod
     var counting: Counting = .{ .child = gpa };
     // A smooth network, so that its own buffers find their size at once.
     const config: per.ServerConfig = .{ .access_log = .{ .target = .{ .path = "/dev/null" } } };
-    var simulation: per.Simulation(Busy) = try .init(counting.allocator(), config, .{
+    var simulation: alike.Simulation(Busy) = try .init(counting.allocator(), config, .{
         .short_read_permille = 0,
         .late_permille = 0,
         .block_permille = 0,
@@ -795,7 +796,8 @@ test "a limit outside of its range: no server, instead of one that falls over it
         .{ .pipeline_pass_max = 0 },
         .{ .deflate_server_window_bits = 99 },
     }) |limits| {
-        try testing.expectError(error.OutOfRange, per.Simulation(Echo).init(gpa, .{ .limits = limits }, .{}));
-        try testing.expectError(error.OutOfRange, per.Server(Echo).init(gpa, 0, .{ .limits = limits }));
+        const config: per.ServerConfig = .{ .limits = limits };
+        try testing.expectError(error.OutOfRange, alike.Simulation(Echo).init(gpa, config, .{}));
+        try testing.expectError(error.OutOfRange, alike.serve(Echo, gpa, 0, config));
     }
 }

@@ -1,6 +1,7 @@
 //! DirServer and FileServer through the whole engine, over the simulated network and real files.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -34,7 +35,7 @@ const Fixture = struct {
     tmp: testing.TmpDir,
     path_buffer: [std.fs.max_path_bytes]u8 = undefined,
     path: []const u8,
-    simulation: per.Simulation(Files),
+    simulation: alike.Simulation(Files),
 
     fn init(fixture: *Fixture, config: per.util.DirServerConfig) !void {
         fixture.tmp = testing.tmpDir(.{});
@@ -401,7 +402,7 @@ test "FileServer: appears, changes, disappears; conditions where the request is 
     );
     try testing.expectError(error.PathNotAbsolute, per.util.FileServer.init(gpa, "one.txt", .{}));
 
-    var simulation: per.Simulation(OneFile) = try .init(gpa, .{}, .{ .seed = 1 });
+    var simulation: alike.Simulation(OneFile) = try .init(gpa, .{}, .{ .seed = 1 });
     defer simulation.deinit();
     const get = "GET /plain HTTP/1.1\r\nHost: h\r\n\r\n";
     try testing.expectEqual(404, (try Answer.parse(try simulation.exchange(get))).status);
@@ -484,7 +485,7 @@ test "FileServer: a write lease is 503, not 404" {
     try fixture.write("one.txt", "one");
     var path_buffer: [std.fs.max_path_bytes]u8 = undefined;
     root_path = try std.fmt.bufPrint(&path_buffer, "{s}/one.txt", .{fixture.path});
-    var simulation: per.Simulation(OneFile) = try .init(gpa, .{}, .{ .seed = 1 });
+    var simulation: alike.Simulation(OneFile) = try .init(gpa, .{}, .{ .seed = 1 });
     defer simulation.deinit();
     const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     const holder = try lease(&fixture, "one.txt") orelse return error.SkipZigTest;

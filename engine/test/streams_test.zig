@@ -2,6 +2,7 @@
 //! peer's header fields, which grows with them.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -25,7 +26,7 @@ const Echo = struct {
     }
 };
 
-const Simulation = per.Simulation(Echo);
+const Simulation = alike.Simulation(Echo);
 const Client = Simulation.Client;
 
 fn open(seed: u64) !Simulation {

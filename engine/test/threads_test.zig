@@ -3,6 +3,7 @@
 //! stop while they start, run and are freed. Run under ThreadSanitizer as well (`zig build test-threads`).
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const loopback = @import("loopback.zig");
 const linux = std.os.linux;
 const testing = std.testing;
@@ -60,7 +61,7 @@ test "without threads requests are done at once, on any network" {
     const threads: *per.Threads = try .init(testing.allocator, .{ .threads = 0 });
     defer threads.deinit();
     for (0..5) |seed| {
-        var simulation: per.Simulation(Blocking) = try .initWith(
+        var simulation: alike.Simulation(Blocking) = try .initWith(
             testing.allocator,
             .{},
             .{ .seed = seed },
@@ -216,7 +217,7 @@ test "the queue has an end, and clients may leave while threads work for them" {
 test "copies of requests have a bound" {
     const threads: *per.Threads = try .init(testing.allocator, .{ .threads = 0, .queue_bytes_max = 1 });
     defer threads.deinit();
-    var simulation: per.Simulation(Blocking) = try .initWith(
+    var simulation: alike.Simulation(Blocking) = try .initWith(
         testing.allocator,
         .{},
         .{ .seed = 1 },
@@ -258,7 +259,7 @@ test "threads that end while requests wait: the clients are told" {
 
 /// A server that any of its requests stops.
 const Stoppable = struct {
-    server: ?*per.Server(Stoppable) = null,
+    server: ?*per.Server(alike.Plain) = null,
     seen: std.atomic.Value(u32) = .init(0),
 
     pub fn handleRequest(self: *Stoppable, _: *per.Request, response: *per.Response) !void {
@@ -270,7 +271,7 @@ const Stoppable = struct {
 
 /// A thread that calls a server until it is told that the server is about to be freed.
 const Stopper = struct {
-    server: *per.Server(Stoppable),
+    server: *per.Server(alike.Plain),
     /// The thread waits for this before its first call.
     go: *per.io.Latch,
     is_over: std.atomic.Value(bool) = .init(false),
@@ -288,7 +289,7 @@ const Stopper = struct {
     }
 };
 
-fn startStoppable(server: *per.Server(Stoppable)) void {
+fn startStoppable(server: *per.Server(alike.Plain)) void {
     server.start() catch |err| std.debug.panic("{t}", .{err});
 }
 
@@ -296,7 +297,7 @@ test "several threads stop a server while it starts, while it ends, and when sta
     for (0..40) |turn| {
         // Finds what is used after it was freed, and what is never freed.
         var checked: std.heap.DebugAllocator(.{}) = .init;
-        const server: *per.Server(Stoppable) = try .initWith(checked.allocator(), 0, stoppable_config, .{});
+        const server = try alike.serveWith(Stoppable, checked.allocator(), 0, stoppable_config, .{});
         var go: per.io.Latch = .{};
         var stoppers: [2]Stopper = @splat(.{ .server = server, .go = &go });
         for (&stoppers) |*one| one.thread = try .spawn(.{}, Stopper.run, .{one});
@@ -317,15 +318,15 @@ test "several threads stop a server while it starts, while it ends, and when sta
 }
 
 test "run leaves handler and statistics there, and a request may stop its own server" {
-    const server: *per.Server(Stoppable) = try .initWith(gpa, 0, stoppable_config, .{});
+    const server = try alike.serveWith(Stoppable, gpa, 0, stoppable_config, .{});
     defer server.deinit();
-    server.handler().server = server;
+    server.handler().as(Stoppable).server = server;
     const thread: std.Thread = try .spawn(.{}, runStoppable, .{server});
     const fd = try loopback.connect(server.port());
     try loopback.send(fd, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     try expectAnswer(fd, "HTTP/1.1 200 OK\r\n", "\r\n\r\nstops");
     thread.join();
-    try testing.expectEqual(1, server.handler().seen.load(.monotonic));
+    try testing.expectEqual(1, server.handler().as(Stoppable).seen.load(.monotonic));
     try testing.expectEqual(1, server.statistics().requests);
     try testing.expect(server.port() != 0);
     // The answer went out, and nobody is let in any more.
@@ -335,7 +336,7 @@ test "run leaves handler and statistics there, and a request may stop its own se
     } else |err| try testing.expectEqual(error.NotConnected, err);
 }
 
-fn runStoppable(server: *per.Server(Stoppable)) void {
+fn runStoppable(server: *per.Server(alike.Plain)) void {
     server.run() catch |err| std.debug.panic("{t}", .{err});
 }
 

@@ -3,6 +3,7 @@
 const std = @import("std");
 const per = @import("peregrine");
 const web = @import("peregrine.web");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -108,7 +109,7 @@ test "a body is produced as fast as the client takes it" {
     const expected = try linesOf(count);
     defer gpa.free(expected);
     for (0..5) |seed| {
-        var simulation: per.Simulation(App) = try .initWith(gpa, .{}, .{
+        var simulation: alike.Simulation(App) = try .initWith(gpa, .{}, .{
             .seed = seed,
             .window_bytes = 4000,
         }, .{});
@@ -140,7 +141,7 @@ test "a body is produced as fast as the client takes it" {
 }
 
 test "a short body has its length, HEAD has no body, a request's body may be there" {
-    var simulation: per.Simulation(App) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(App) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const client = try simulation.connect();
     const short = try client.request(.{ .target = "/lines/3" });
@@ -161,7 +162,7 @@ test "a short body has its length, HEAD has no body, a request's body may be the
 }
 
 test "errors of a producer: a status before the first piece, a cut connection behind it" {
-    var simulation: per.Simulation(App) = try .initWith(gpa, .{
+    var simulation: alike.Simulation(App) = try .initWith(gpa, .{
         .response_body_buffer_size = 1_000_000,
     }, .{ .seed = 1 }, .{});
     defer simulation.deinit();
@@ -182,7 +183,8 @@ test "errors of a producer: a status before the first piece, a cut connection be
 }
 
 test "a client that leaves in the middle of a body is told to handleAbort, with the context" {
-    var simulation: per.Simulation(App) = try .initWith(gpa, .{}, .{ .seed = 1, .window_bytes = 4000 }, .{});
+    const network: per.io.Sim.Options = .{ .seed = 1, .window_bytes = 4000 };
+    var simulation: alike.Simulation(App) = try .initWith(gpa, .{}, network, .{});
     defer simulation.deinit();
     const app = simulation.handler();
     const client = try simulation.connect();
@@ -199,7 +201,7 @@ test "a client that leaves in the middle of a body is told to handleAbort, with 
 test "the same routes in threads" {
     const threads = try per.Threads.init(gpa, .{ .threads = 0 });
     defer threads.deinit();
-    var simulation: per.Simulation(App) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{ .threads = threads });
+    var simulation: alike.Simulation(App) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{ .threads = threads });
     defer simulation.deinit();
     const expected = try linesOf(2000);
     defer gpa.free(expected);

@@ -2,6 +2,7 @@
 const std = @import("std");
 const per = @import("peregrine");
 const web = @import("peregrine.web");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -91,7 +92,7 @@ const App = struct {
     }
 };
 
-const Simulation = per.Simulation(App);
+const Simulation = alike.Simulation(App);
 
 fn get(client: *Simulation.Client, target: []const u8, headers: []const per.Header) !per.Answer {
     return client.request(.{ .target = target, .headers = headers });

@@ -3,6 +3,7 @@
 const std = @import("std");
 const per = @import("peregrine");
 const web = @import("peregrine.web");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -125,8 +126,8 @@ const App = struct {
 };
 
 const Bench = struct {
-    simulation: per.Simulation(App),
-    client: *per.Simulation(App).Client,
+    simulation: alike.Simulation(App),
+    client: *alike.Simulation(App).Client,
 
     fn init(bench: *Bench) !void {
         bench.simulation = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
@@ -357,7 +358,7 @@ test "bodies in pieces for the routes that want them, whole for the others" {
     const body = part ++ content ++ "\r\n" ++ part ++ "x\r\n--b--";
     const multipart: per.Header = try .init("Content-Type", "multipart/form-data; boundary=b");
     for (0..10) |seed| {
-        var simulation: per.Simulation(Uploads) = try .initWith(
+        var simulation: alike.Simulation(Uploads) = try .initWith(
             gpa,
             .{},
             .{ .seed = seed, .window_bytes = 3000 },
@@ -435,7 +436,7 @@ const Shared = struct {
 };
 
 test "CORS: preflights, answers and errors have the fields, for those who are allowed" {
-    var simulation: per.Simulation(Shared) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Shared) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const client = try simulation.connect();
     const origin: per.Header = try .init("Origin", "https://b.example");
@@ -488,7 +489,7 @@ const Secure = struct {
 };
 
 test "clients without TLS are sent to where it is" {
-    var simulation: per.Simulation(Secure) = try .initWith(gpa, .{
+    var simulation: alike.Simulation(Secure) = try .initWith(gpa, .{
         .trusted_proxies = "0.0.0.0/0, ::/0, unix",
     }, .{ .seed = 1 }, .{});
     defer simulation.deinit();
@@ -582,7 +583,7 @@ const Guarded = struct {
 };
 
 test "errors of actions keep what middleware has set, and middleware sees their status" {
-    var simulation: per.Simulation(Guarded) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Guarded) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const app = simulation.handler();
     const client = try simulation.connect();
@@ -687,7 +688,7 @@ test "a form is as large as a body may be, and the limit is the one that was set
             .{ .{ .limits = .{ .body_bytes_max = 2_000_000 } }, 413 },
             .{ .{ .request_buffer_size = 2_000_000 }, 413 },
         }) |case| {
-            var simulation: per.Simulation(Taker) = try .initWith(gpa, case[0], .{ .seed = 1 }, .{});
+            var simulation: alike.Simulation(Taker) = try .initWith(gpa, case[0], .{ .seed = 1 }, .{});
             defer simulation.deinit();
             const answer = try simulation.request(.{
                 .method = "POST",

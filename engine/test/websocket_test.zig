@@ -2,6 +2,7 @@
 //! defects 22 to 25 of the list in defects_test.zig.
 const std = @import("std");
 const per = @import("peregrine");
+const alike = @import("alike.zig");
 const testing = std.testing;
 const gpa = testing.allocator;
 
@@ -299,9 +300,9 @@ test "defect 25: messages of several threads arrive whole, to slow readers as we
 
 test "everybody hears everybody, and those that go in the middle are told afterwards" {
     for (0..10) |seed| {
-        var simulation: per.Simulation(Chat) = try .init(gpa, .{}, .{ .seed = seed });
+        var simulation: alike.Simulation(Chat) = try .init(gpa, .{}, .{ .seed = seed });
         defer simulation.deinit();
-        var clients: [4]*per.Simulation(Chat).Client = undefined;
+        var clients: [4]*alike.Simulation(Chat).Client = undefined;
         for (&clients) |*client| client.* = try opened(&simulation);
         var space: [20_000]u8 = undefined;
         try clients[0].send(frame(&space, text_frame, "hello"));
@@ -326,7 +327,7 @@ test "everybody hears everybody, and those that go in the middle are told afterw
 }
 
 test "a slow reader: .wait, then handleWSDrain; what is too much cuts it" {
-    var simulation: per.Simulation(Chat) = try .init(
+    var simulation: alike.Simulation(Chat) = try .init(
         gpa,
         .{ .response_body_buffer_size = 300_000 },
         .{ .seed = 6 },
@@ -384,7 +385,7 @@ test "pings come at their interval to a client that answers them" {
     const interval_ms = 1000;
     // A deadline is looked at once per tick of the timers.
     const late_ms_max = 100;
-    var simulation: per.Simulation(Chat) = try .init(
+    var simulation: alike.Simulation(Chat) = try .init(
         gpa,
         .{ .websocket_ping_ms = interval_ms },
         .{ .seed = 8 },
@@ -407,7 +408,7 @@ test "pings come at their interval to a client that answers them" {
 }
 
 test "a client that answers no pings is gone, and a stop says good-bye" {
-    var simulation: per.Simulation(Chat) = try .init(gpa, .{ .websocket_ping_ms = 1000 }, .{ .seed = 7 });
+    var simulation: alike.Simulation(Chat) = try .init(gpa, .{ .websocket_ping_ms = 1000 }, .{ .seed = 7 });
     defer simulation.deinit();
     const silent = try opened(&simulation);
     try simulation.advance(1100);
@@ -420,7 +421,7 @@ test "a client that answers no pings is gone, and a stop says good-bye" {
     try testing.expectEqual(close_frame, other.text()[0]);
     try testing.expectEqual(1001, std.mem.readInt(u16, other.text()[2..4], .big));
     try simulation.advance(simulation.server.config.limits.close_ms + 1000);
-    try testing.expect(!simulation.running);
+    try testing.expect(!simulation.simulation.running);
     try testing.expectEqual(2, simulation.handler().codes.items.len);
 }
 
@@ -485,7 +486,7 @@ fn knock(simulation: anytype, path: []const u8, fields: []const u8) !*@TypeOf(si
 }
 
 test "a WebSocket knows what its handshake asked for: two rooms are two" {
-    var simulation: per.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     var buffer: [100]u8 = undefined;
     const first = try knock(&simulation, "/a", "");
@@ -504,7 +505,7 @@ test "a WebSocket knows what its handshake asked for: two rooms are two" {
 }
 
 test "the context comes back when its WebSocket never opens, unless the hook has failed" {
-    var simulation: per.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const rooms = simulation.handler();
     rooms.fails = true;
@@ -522,7 +523,7 @@ test "the context comes back when its WebSocket never opens, unless the hook has
 }
 
 test "a handshake of another site's page is refused, one of no page is not" {
-    var simulation: per.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
+    var simulation: alike.Simulation(Rooms) = try .initWith(gpa, .{}, .{ .seed = 1 }, .{});
     defer simulation.deinit();
     const rooms = simulation.handler();
     for ([_]struct { per.ws.upgrader.Origins, []const u8, bool }{
