@@ -364,12 +364,9 @@ const Application = struct {
         } else if (std.mem.eql(u8, path, "/leave")) {
             abi.peregrine_drain(handle);
         } else if (std.mem.eql(u8, path, "/garbage")) {
-            const interpreter = handle.home.joined;
-            @memset(interpreter.shared.commands[0..8], 0xAA);
-            interpreter.wakeEngine();
-            return;
-        } else if (std.mem.eql(u8, path, "/deaf")) {
-            _ = c.close(handle.home.joined.waker);
+            return application.writeGarbage();
+        } else if (std.mem.eql(u8, path, "/stay")) {
+            application.writeGarbage();
             while (true) sleep(60_000);
         } else if (std.mem.eql(u8, path, "/steal")) {
             application.forge(event.ticket);
@@ -516,6 +513,13 @@ const Application = struct {
         _ = application.respond(ticket, "begun", 0);
         assert(application.handle.home.joined.sendFile(application.file));
         application.say(ticket, .{ .file = .{ .fd = -1, .offset = offset, .length = length } });
+    }
+
+    /// Writes over the ring of commands.
+    fn writeGarbage(application: *Application) void {
+        const interpreter = application.handle.home.joined;
+        @memset(interpreter.shared.commands[0..8], 0xAA);
+        interpreter.wakeEngine();
     }
 
     /// Commands that no ledger has seen, for exchanges of other interpreters.
@@ -1155,7 +1159,7 @@ test "an interpreter that does not keep to the rules is shut out alone" {
     }
 }
 
-test "an interpreter that closes its waker and stays is shut out, and killed" {
+test "an interpreter that breaks the rules and stays is shut out, and killed" {
     const engine: Engine = try .start(.{});
     defer engine.stop();
     const rogue: Process = try .start(&engine, -1);
@@ -1163,7 +1167,7 @@ test "an interpreter that closes its waker and stays is shut out, and killed" {
     try engine.expectInterpreters(1);
     var client = try engine.connect();
     defer client.close();
-    try client.get("/deaf");
+    try client.get("/stay");
     try client.expect("502", "failed.\n");
     try engine.expectInterpreters(0);
     try testing.expectEqual(@backingInt(c.SIG.KILL), @as(u32, @intCast(try rogue.wait())));

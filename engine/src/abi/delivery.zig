@@ -218,7 +218,7 @@ pub const Delivery = struct {
     }
 
     fn tryToJoin(delivery: *Delivery) !void {
-        const ours, const theirs = try sharing.wakers();
+        const ours, const theirs = try sharing.streams();
         defer io.file.close(theirs);
         errdefer io.file.close(ours);
         try delivery.worker.io.watchForeign(ours);

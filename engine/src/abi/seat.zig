@@ -37,8 +37,8 @@ pub const Seat = struct {
     number: u8,
     /// The socket to the interpreter: it carries descriptors, and closes when the interpreter ends.
     socket: i32,
-    /// The socket by which the engine wakes the interpreter.
-    waker: i32,
+    /// The waker by which the engine wakes the interpreter.
+    waker: sharing.Waker,
     /// The bell by which the interpreter wakes the engine.
     bell: i32,
     shared: Shared,
@@ -102,9 +102,9 @@ pub const Seat = struct {
         const memory, const fd = try sharing.Memory.create(Shared.bytes);
         defer io.file.close(fd);
         errdefer memory.close();
-        const waker, const its_waker = try sharing.wakers();
+        const waker, const its_waker = try sharing.Waker.create();
         defer io.file.close(its_waker);
-        errdefer io.file.close(waker);
+        errdefer waker.close();
         const bell = try sharing.bell();
         errdefer io.file.close(bell);
         const seat = try gpa.create(Seat);
@@ -154,9 +154,6 @@ pub const Seat = struct {
         seat.host.link = &seat.end.link;
         try worker.io.watchForeign(socket);
         errdefer worker.io.unwatchForeign(socket);
-        // The interpreter sends nothing through this socket, but may close it.
-        try worker.io.watchForeign(waker);
-        errdefer worker.io.unwatchForeign(waker);
         try worker.io.watchBell(bell);
         errdefer worker.io.unwatchForeign(bell);
         const depot_fd = if (depot) |there| there.descriptor() else null;
@@ -170,12 +167,11 @@ pub const Seat = struct {
         const worker = seat.worker;
         seat.shared.words.broken.store(1, .release);
         worker.io.unwatchForeign(seat.socket);
-        worker.io.unwatchForeign(seat.waker);
         worker.io.unwatchForeign(seat.bell);
         seat.end.deinit();
         seat.host.deinit(&worker.pool);
         io.file.close(seat.socket);
-        io.file.close(seat.waker);
+        seat.waker.close();
         io.file.close(seat.bell);
         if (seat.process) |process| io.file.close(process);
         seat.end.borrowed.leave();
@@ -191,12 +187,12 @@ pub const Seat = struct {
     pub fn raise(seat: *Seat) void {
         assert(seat.moved_at <= seat.worker.clock.now);
         seat.moved_at = seat.worker.clock.now;
-        sharing.raise(seat.waker);
+        seat.waker.raise();
     }
 
     /// The process of an interpreter that breaks the rules and has not ended. The caller has to end it.
     pub fn takeRogue(seat: *Seat) ?i32 {
-        if (!seat.isDeaf() and !seat.end.broken.load(.monotonic)) return null;
+        if (!seat.end.broken.load(.monotonic)) return null;
         if (sharing.hasEnded(seat.socket)) return null;
         defer seat.process = null;
         return seat.process;
@@ -296,12 +292,7 @@ pub const Seat = struct {
 
     /// Whether the interpreter has gone, or does not keep to the rules.
     pub fn isLost(seat: *const Seat) bool {
-        return seat.end.broken.load(.monotonic) or sharing.hasEnded(seat.socket) or seat.isDeaf();
-    }
-
-    /// Whether the interpreter has closed its end of the waker.
-    fn isDeaf(seat: *const Seat) bool {
-        return sharing.hasEnded(seat.waker);
+        return seat.end.broken.load(.monotonic) or sharing.hasEnded(seat.socket);
     }
 
     /// The interpreter has given a command or read events, so it is not stuck.

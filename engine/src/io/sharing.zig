@@ -274,17 +274,13 @@ fn countOf(message: *const linux.msghdr, control: *const Control) usize {
 
 /// One descriptor for all events that wake a process which works with another one: the waker that the other
 /// process raises, a counter of this process, the socket between both, which shows the other's end, and
-/// perhaps a host's loop.
+/// perhaps a host's loop. Each sign of the waker and of the counter is an edge, so nothing reads them.
 pub const Wakeup = struct {
     all: sys.Fd,
     waker: sys.Fd,
     event: sys.Fd,
     /// The descriptor of a loop that is watched, too; -1: none.
     loop: sys.Fd = -1,
-    /// Signs of the waker since it was last lowered; `unread_max` is the largest number. Each sign is an
-    /// edge, so it need not be read before the next one.
-    unread: u8 = 0,
-    unread_max: u8,
     /// `wait` has taken the present signs, and `clear` was not called since.
     is_taken: bool = false,
     /// The other end of the socket is closed.
@@ -294,7 +290,7 @@ pub const Wakeup = struct {
     const Source = enum(u64) { waker, event, socket, loop };
     const sources = 4;
 
-    /// `waker` is an end of `wakers`. The caller still owns both descriptors.
+    /// `waker` is the other process's, from `Waker.create`. The caller still owns both descriptors.
     pub fn init(waker: sys.Fd, socket: sys.Fd) Error!Wakeup {
         if (!is_linux) return error.Unsupported;
         const all = try watch.epollCreate();
@@ -306,17 +302,7 @@ pub const Wakeup = struct {
         try watch.epollAdd(all, event, edge, @backingInt(Source.event));
         const ready = watch.Ready.in | watch.Ready.peer_shut;
         try watch.epollAdd(all, socket, ready, @backingInt(Source.socket));
-        return .{ .all = all, .waker = waker, .event = event, .unread_max = signsOf(waker) };
-    }
-
-    /// The signs for which a waker has room: several times fewer than the bytes that the kernel buffers,
-    /// because a sign may cost several bytes.
-    fn signsOf(waker: sys.Fd) u8 {
-        var room: c_int = 0;
-        var len: linux.socklen_t = @sizeOf(c_int);
-        const rc = linux.getsockopt(waker, linux.SOL.SOCKET, linux.SO.SNDBUF, @ptrCast(&room), &len);
-        if (linux.errno(rc) != .SUCCESS) return 1;
-        return @intCast(std.math.clamp(@divTrunc(room, 8192), 1, 16));
+        return .{ .all = all, .waker = waker, .event = event };
     }
 
     pub fn deinit(wakeup: *Wakeup) void {
@@ -385,19 +371,11 @@ pub const Wakeup = struct {
         const ending = watch.Ready.peer_shut | watch.Ready.hung_up | watch.Ready.failed;
         var is_due = false;
         for (seen) |*report| switch (@as(Source, @fromBackingInt(report.data.u64))) {
-            .waker => wakeup.lower(),
-            .event => {},
+            .waker, .event => {},
             .socket => wakeup.has_ended = wakeup.has_ended or report.events & ending != 0,
             .loop => is_due = true,
         };
         return is_due;
-    }
-
-    fn lower(wakeup: *Wakeup) void {
-        wakeup.unread += 1;
-        if (wakeup.unread < wakeup.unread_max) return;
-        wakeup.unread = 0;
-        lowerWaker(wakeup.waker);
     }
 };
 
@@ -414,33 +392,44 @@ pub fn ring(fd: sys.Fd) void {
     if (is_linux) watch.eventRaise(fd);
 }
 
-/// Creates the two ends of a waker: one process raises its end, and the other one notices that at its own
-/// (`Wakeup`). They are closed on exec and in forks. The mode of a descriptor is shared with the other
-/// process, which could change it, so all calls here say that they must not block.
-pub fn wakers() Error![2]sys.Fd {
+/// An event counter by which this process wakes another one, which must not be able to hold this one up. All
+/// processes that have a counter share its mode, and any of them could fill it and make writes wait. So the
+/// counter stays here, and the other process gets an epoll instance that watches it: the instance tells of
+/// each raise, and the counter cannot be reached through it.
+pub const Waker = struct {
+    counter: sys.Fd,
+
+    /// A waker, and the descriptor for the other process's `Wakeup`, which the caller sends there and closes.
+    pub fn create() Error!struct { Waker, sys.Fd } {
+        if (!is_linux) return error.Unsupported;
+        const counter = try watch.eventFd();
+        errdefer sys.close(counter);
+        const watcher = try watch.epollCreate();
+        errdefer sys.close(watcher);
+        try watch.epollAdd(watcher, counter, watch.Ready.in | watch.Ready.edge, 0);
+        return .{ .{ .counter = counter }, watcher };
+    }
+
+    pub fn close(waker: Waker) void {
+        sys.close(waker.counter);
+    }
+
+    /// Wakes the other process. May be called by any thread and by signal handlers.
+    pub fn raise(waker: Waker) void {
+        if (is_linux) watch.eventRaise(waker.counter);
+    }
+};
+
+/// Two connected stream sockets. They are non-blocking, and closed on exec and in forks. The mode of a socket
+/// is shared with a process that gets it, which could change it, so all calls here say that they must not
+/// block.
+pub fn streams() Error![2]sys.Fd {
     if (!is_linux) return error.Unsupported;
     var both: [2]sys.Fd = undefined;
     const kind = linux.SOCK.STREAM | linux.SOCK.CLOEXEC | linux.SOCK.NONBLOCK;
     try done(linux.socketpair(linux.AF.UNIX, kind, 0, &both));
     for (both) |fd| _ = sys.owned(.{ .done = @intCast(fd) });
     return both;
-}
-
-/// Makes the other end of a waker readable. Without room for a byte it is readable already. May be called by
-/// any thread and by signal handlers.
-pub fn raise(waker: sys.Fd) void {
-    if (!is_linux) return;
-    const flags = linux.MSG.NOSIGNAL | linux.MSG.DONTWAIT;
-    while (linux.errno(linux.sendto(waker, "w", 1, flags, null, 0)) == .INTR) {}
-}
-
-/// Reads the signs of a waker, which makes room for further ones.
-fn lowerWaker(waker: sys.Fd) void {
-    var bytes: [1024]u8 = undefined;
-    while (true) {
-        const rc = linux.recvfrom(waker, &bytes, bytes.len, linux.MSG.DONTWAIT, null, null);
-        if (linux.errno(rc) != .INTR) return;
-    }
 }
 
 /// A descriptor of the process that made the socket at the other end. Unlike a process id, it never means
@@ -513,20 +502,29 @@ test "both sides see the same shared memory, and neither can make it shorter" {
 /// A process with a wakeup, and the other process's ends.
 const Bench = struct {
     wakeup: Wakeup,
-    wakers: [2]sys.Fd,
+    waker: Waker,
+    watcher: sys.Fd,
     sockets: [2]sys.Fd,
 
     fn init() !Bench {
-        const ends = try wakers();
-        errdefer for (ends) |fd| sys.close(fd);
+        const own, const watcher = try Waker.create();
+        errdefer own.close();
+        errdefer sys.close(watcher);
         const sockets = try pair();
         errdefer for (sockets) |fd| sys.close(fd);
-        return .{ .wakeup = try .init(ends[1], sockets[1]), .wakers = ends, .sockets = sockets };
+        return .{
+            .wakeup = try .init(watcher, sockets[1]),
+            .waker = own,
+            .watcher = watcher,
+            .sockets = sockets,
+        };
     }
 
     fn deinit(bench: *Bench) void {
         bench.wakeup.deinit();
-        for (bench.wakers ++ bench.sockets) |fd| if (fd >= 0) sys.close(fd);
+        bench.waker.close();
+        sys.close(bench.watcher);
+        for (bench.sockets) |fd| if (fd >= 0) sys.close(fd);
     }
 
     fn expectReadable(bench: *const Bench, readable: bool) !void {
@@ -534,36 +532,18 @@ const Bench = struct {
     }
 };
 
-test "a waker that is full, or was made to wait by the other side, holds nobody" {
+test "the process that is woken can neither fill a waker nor make it wait" {
     if (!is_linux) return error.SkipZigTest;
     var bench: Bench = try .init();
     defer bench.deinit();
-    // The other process can make both ends block, because the flags are shared.
-    for (bench.wakers) |fd| try testing.expectEqual(0, linux.fcntl(fd, linux.F.SETFL, 0));
-    for (0..100_000) |_| raise(bench.wakers[0]);
-    for (0..bench.wakeup.unread_max) |_| {
-        bench.wakeup.clear();
-        raise(bench.wakers[0]);
-    }
-}
-
-test "a waker with little room is lowered after each sign" {
-    if (!is_linux) return error.SkipZigTest;
-    var bench: Bench = try .init();
-    defer bench.deinit();
-    try testing.expect(bench.wakeup.unread_max > 1);
-    const little: c_int = 1;
-    for (bench.wakers) |fd| {
-        const rc = linux.setsockopt(fd, linux.SOL.SOCKET, linux.SO.SNDBUF, @ptrCast(&little), @sizeOf(c_int));
-        try testing.expectEqual(0, rc);
-    }
-    try testing.expectEqual(1, Wakeup.signsOf(bench.wakers[1]));
-    bench.wakeup.unread_max = 1;
-    for (0..100) |_| {
-        raise(bench.wakers[0]);
-        try bench.expectReadable(true);
-        bench.wakeup.clear();
-    }
+    const most: u64 = std.math.maxInt(u64) - 1;
+    const rc = linux.write(bench.watcher, std.mem.asBytes(&most), @sizeOf(u64));
+    try testing.expectEqual(.INVAL, linux.errno(rc));
+    try testing.expectEqual(0, linux.fcntl(bench.watcher, linux.F.SETFL, 0));
+    const mode: linux.O = @bitCast(@as(u32, @intCast(linux.fcntl(bench.waker.counter, linux.F.GETFL, 0))));
+    try testing.expect(mode.NONBLOCK);
+    for (0..1000) |_| bench.waker.raise();
+    try bench.expectReadable(true);
 }
 
 test "a wakeup is readable from each sign to the next clear, however many signs there are" {
@@ -572,7 +552,7 @@ test "a wakeup is readable from each sign to the next clear, however many signs 
     defer bench.deinit();
     try bench.expectReadable(false);
     for (0..1000) |_| {
-        for (0..2) |_| raise(bench.wakers[0]);
+        for (0..2) |_| bench.waker.raise();
         try bench.expectReadable(true);
         bench.wakeup.clear();
         try bench.expectReadable(false);
@@ -580,7 +560,7 @@ test "a wakeup is readable from each sign to the next clear, however many signs 
         try testing.expect(!bench.wakeup.wait(-1, null));
         try bench.expectReadable(false);
         // A wait takes the present signs, so that the following clear leaves later ones.
-        raise(bench.wakers[0]);
+        bench.waker.raise();
         bench.wakeup.clear();
         try bench.expectReadable(true);
         bench.wakeup.clear();
@@ -611,10 +591,8 @@ test "the end of the other process is told once" {
     defer bench.deinit();
     try testing.expectEqual(.sent, send(bench.sockets[0], "x", &.{}));
     try testing.expect(!bench.wakeup.wait(-1, null) and !bench.wakeup.has_ended);
-    for ([_]*sys.Fd{ &bench.wakers[0], &bench.sockets[0] }) |fd| {
-        sys.close(fd.*);
-        fd.* = -1;
-    }
+    sys.close(bench.sockets[0]);
+    bench.sockets[0] = -1;
     try testing.expect(!bench.wakeup.wait(-1, null) and bench.wakeup.has_ended);
     bench.wakeup.forget(bench.sockets[1]);
     bench.wakeup.clear();
