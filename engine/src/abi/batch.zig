@@ -84,6 +84,8 @@ pub const Batch = struct {
 
     /// Gives the memory of large messages and bodies back, and closes files; pointers to them die.
     pub fn giveBack(batch: *Batch, pool: *peregrine.Pool) void {
+        // Nearly always there are none.
+        if (batch.buffers.items.len == 0 and batch.with_files.items.len == 0) return;
         for (batch.buffers.items) |buffer| pool.give(buffer);
         batch.buffers.clearRetainingCapacity();
         for (batch.with_files.items) |request| closeBody(request);

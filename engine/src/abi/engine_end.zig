@@ -579,12 +579,13 @@ pub const EngineEnd = struct {
         if (end.broken.load(.monotonic)) return false;
         var left: usize = round_commands;
         var more = false;
-        end.worker.clock.goOn(end.worker.io.now());
         const begin = end.commands.at;
         while (true) {
-            const record = end.commands.next() catch |err| return end.refuse(err);
-            const message = end.joiner.add(record orelse break) catch |err| return end.refuse(err);
-            end.hear(message orelse continue, record.?.part == .whole) catch |err| return end.refuse(err);
+            const found = end.commands.next() catch |err| return end.refuse(err);
+            const record = found orelse break;
+            if (left == round_commands) end.worker.clock.goOn(end.worker.io.now());
+            const message = end.joiner.add(record) catch |err| return end.refuse(err);
+            end.hear(message orelse continue, record.part == .whole) catch |err| return end.refuse(err);
             if (end.worker.hasGrown()) end.worker.attendMemory();
             end.joiner.clear();
             left -= 1;

@@ -31,6 +31,8 @@ pub const Wheel = struct {
     occupied: std.bit_set.ArrayBitSet(usize, slot_count) = .empty,
     /// The first tick whose timers were not returned yet.
     tick: u64,
+    /// No timer has an earlier tick: `nextExpiry` begins its search here.
+    earliest: u64 = 0,
     /// The tick of the last `expire`.
     round: u64,
     count: u32 = 0,
@@ -80,15 +82,18 @@ pub const Wheel = struct {
 
     /// The time at which `expire` must be called next, in milliseconds; null: no timer is set. It may be
     /// early, and is late by at most a tick.
-    pub fn nextExpiry(wheel: *const Wheel) ?u64 {
+    pub fn nextExpiry(wheel: *Wheel) ?u64 {
         if (wheel.count == 0) return null;
-        var ahead: u64 = 0;
         const word_bits = @bitSizeOf(usize);
-        while (ahead < slot_count) {
-            const slot = (wheel.tick + ahead) % slot_count;
+        var tick = @max(wheel.tick, wheel.earliest);
+        while (tick < wheel.tick + slot_count) {
+            const slot = tick % slot_count;
             const word = wheel.occupied.masks[slot / word_bits] >> @intCast(slot % word_bits);
-            if (word != 0) return (wheel.tick + ahead + @ctz(word)) * tick_ms;
-            ahead += word_bits - slot % word_bits;
+            if (word != 0) {
+                wheel.earliest = tick + @ctz(word);
+                return wheel.earliest * tick_ms;
+            }
+            tick += word_bits - slot % word_bits;
         }
         unreachable; // count > 0
     }
@@ -108,6 +113,7 @@ pub const Wheel = struct {
         if (timer.next) |next| next.prev = timer;
         wheel.slots[slot] = timer;
         wheel.occupied.set(slot);
+        wheel.earliest = @min(wheel.earliest, timer.tick);
         wheel.count += 1;
     }
 
@@ -255,4 +261,26 @@ test "nextExpiry names a time at which something is due or looked at again" {
     while (wheel.expire(now) == null) : (looks += 1) now = wheel.nextExpiry().?;
     try std.testing.expect(now >= 10_000_000 and now < 10_000_000 + Wheel.tick_ms);
     try std.testing.expect(looks < 200);
+}
+
+test "nextExpiry names the earliest tick, however timers came and went since it was last asked" {
+    var wheel: Wheel = .init(0);
+    var timers: [20]Timer = @splat(.{});
+    var random: std.Random.DefaultPrng = .init(3);
+    var now: u64 = 0;
+    for (0..20_000) |_| {
+        const timer = &timers[random.random().uintLessThan(usize, timers.len)];
+        switch (random.random().uintLessThan(u8, 4)) {
+            0 => wheel.remove(timer),
+            1 => now += random.random().uintLessThan(u64, 2_000),
+            else => wheel.set(timer, now + random.random().uintLessThan(u64, 100_000)),
+        }
+        while (wheel.expire(now)) |_| {}
+        var earliest: u64 = std.math.maxInt(u64);
+        for (timers) |one| if (one.tick != 0) {
+            earliest = @min(earliest, one.tick);
+        };
+        const expected = if (wheel.count == 0) null else earliest * Wheel.tick_ms;
+        try std.testing.expectEqual(expected, wheel.nextExpiry());
+    }
 }

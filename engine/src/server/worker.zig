@@ -562,7 +562,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return if (@hasDecl(Host, "isBehind")) w.host.isBehind(exchange) else false;
         }
 
-        fn nextDeadline(w: *const Self) ?u64 {
+        fn nextDeadline(w: *Self) ?u64 {
             var next = w.wheel.nextExpiry() orelse timer.Timer.never;
             for ([_]u64{ w.relief.due_at, w.counting.due_at }) |at| if (at != 0) {
                 next = @min(next, at);
