@@ -250,7 +250,7 @@ sub {
 PERL
     my $server =
         TestServer->command_of('peregrine',
-        qw(-E production --engine process --workers 1 --health-path /healthz --pid),
+        qw(-E production --engine process --workers 1 --health-path /healthz --queue-timeout 600 --pid),
         "$dir/term.pid", $psgi);
     my $port = $server->port;
     my $idle = TestClient->new($port);

@@ -153,9 +153,9 @@ subtest 'what a call says' => sub {
     is $call->([ publish => 't', { type => 'httpx' } ]), 1, 'a type that only begins alike';
     is $call->([ publish => 't', { type => 'topic.resets' } ]), 1,
         'a type that is longer than a reserved one';
-    is $call->([ publish => 't', { type => 'a', text => 'x' x (1 << 20) } ]), 'MessageTooLarge',
+    is $call->([ publish => 't', { type => 'a', filled => 1 << 20 } ]), 'MessageTooLarge',
         'a message of more than 1 MiB';
-    is $call->([ publish => 't', { type => 'a', text => 'x' x ((1 << 20) - 100) } ]), 1,
+    is $call->([ publish => 't', { type => 'a', filled => (1 << 20) - 100 } ]), 1,
         'a message of nearly 1 MiB';
     is_deeply asked($server, '/calls', [ map { [ send => 'me', $ok ] } 1 .. 101 ]),
         [ (1) x 100, 'ChannelFull' ],

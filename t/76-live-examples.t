@@ -4,10 +4,12 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use IO::Select ();
 use Test::More;
 use TestClient qw(get exchange);
 use TestServer;
 use TestStream;
+use TestTools qw(content patience wait_for);
 
 subtest 'sse-ticker' => sub {
     my $server = TestServer->command('examples/pagi/sse-ticker/app.pl');
@@ -67,13 +69,25 @@ sub lines {
     return (\@numbers, $sent, $of);
 }
 
+# Whether a process sleeps longer than the timers of the example would let it.
+sub is_at_rest {
+    my ($pid) = @_;
+    my @looks = map {
+        select undef, undef, undef, $_;
+        join ' ', content("/proc/$pid/status") =~ /^State:\s+(S).*^voluntary_ctxt_switches:\s+(\d+)/ms;
+    } 0, 0.05;
+    return $looks[0] ne '' && $looks[0] eq $looks[1];
+}
+
 subtest 'backpressure' => sub {
     my $server = TestServer->command('examples/pagi/backpressure/app.pl');
     my $port   = $server->port;
     for my $way (qw(await conflate pause)) {
         my $client = TestClient->new($port, receive_buffer => 65_536, timeout => 60);
         $client->send("GET /$way HTTP/1.1\r\nHost: h\r\n\r\n");
-        select undef, undef, undef, 2;    # a slow client
+        # A slow client reads when the application does nothing any more but wait for it.
+        ok(IO::Select->new($client->socket)->can_read(patience(30)), "/$way begins");
+        ok(wait_for(sub { is_at_rest($server->pid) }),               '... and waits');
         my ($numbers, $sent, $of) = lines($client->response->{body});
         is($of,              500,   "/$way answers");
         is(scalar @$numbers, $sent, '... with as many updates as it says');

@@ -10,7 +10,7 @@ use TestClient;
 use TestGate;
 use Peregrine::Threads;
 use TestServer;
-use TestTools   qw(wait_for);
+use TestTools   qw(patience wait_for);
 use TestWorkers qw(directory is_gone stop_master write_file);
 
 my $dir  = directory();
@@ -133,8 +133,12 @@ async sub {
     await \$handler->(\@_);
 }
 PERL
-    my $server = TestServer->command(qw(-E production --no-access-log --workers 1 --engine process),
-        qw(--sync-workers 1 --queue-timeout 600 --shutdown-timeout 2), $busy);
+    # The last request is handed over behind its line in the log: the stop leaves time for that.
+    my $server = TestServer->command(
+        qw(-E production --no-access-log --workers 1 --engine process),
+        qw(--sync-workers 1 --queue-timeout 600 --shutdown-timeout),
+        int patience(2), $busy
+    );
     my @clients = map { TestClient->new($server->port) } 1 .. 4;
     $_->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n") for @clients;
     ok $server->wait_for_log(qr/handed over: 4/), 'all requests are handed over';

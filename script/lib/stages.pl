@@ -17,7 +17,7 @@ use Tap;
 use Time::HiRes qw(time);
 
 my $ROOT     = realpath(dirname(__FILE__) . '/../..');
-my $ZIG_MAX  = 900;                                     # seconds for the engine's tests, compilation included
+my $ZIG_MAX  = 3600;                                    # seconds for the engine's tests, compilation included
 my $ZIG_TEST = '600s';                                  # for one of the engine's tests
 my $STRIPPED = '-Dstrip';                               # test programs compile and run faster without symbols
 my $SEEDS_A_DAY = 1_000;                                # of each simulation, at most

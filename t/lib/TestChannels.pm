@@ -141,7 +141,8 @@ my %DO = (
         POSIX::_exit(0);
     },
     # The body is a list of calls: [method, arguments]. `me` returns the channel, `mail` the messages that
-    # have come; `sleep` blocks for some seconds.
+    # have come; `sleep` blocks for some seconds. A message gets a text of `filled` bytes, which would take
+    # JSON::PP long.
     '/calls' => async sub {
         my ($scope, $receive) = @_;
         my $channels = $scope->{'pagi.channels'};
@@ -154,6 +155,7 @@ my %DO = (
         my @results;
         for my $call (@{ $json->decode($body) }) {
             my ($method, @arguments) = map { $_ eq 'me' ? $scope->{'pagi.channel'} : $_ } @$call;
+            for (grep { ref eq 'HASH' && $_->{filled} } @arguments) { $_->{text} = 'x' x delete $_->{filled} }
             push @results,
                 $method eq 'mail' ? (await message($receive)) : await call($channels, $method, @arguments);
         }
