@@ -8,6 +8,7 @@ use File::Temp ();
 use Test::More;
 use TestClient;
 use TestServer;
+use TestTools qw(wait_for);
 
 my $file = File::Temp->new(SUFFIX => '.pl');
 print {$file} <<'PERL';
@@ -42,7 +43,10 @@ my %waits = (
 
 async sub throw {
     my ($way, $class, $receive) = @_;
-    await $receive->() if $way eq 'body';
+    if ($way eq 'body') {
+        await $receive->();
+        print {*STDERR} "the first part is there\n";
+    }
     await $waits{$way}->($receive);
     die bless [], $class;
 }
@@ -79,11 +83,15 @@ close $file;
 
 for my $mode (qw(production development)) {
     my $server = TestServer->command('-E', $mode, qw(--lifespan off --no-access-log), "$file");
+    my $parts  = 0;
     my $ask    = sub {
         my ($target) = @_;
         my $client = TestClient->new($server->port);
         $client->send("POST $target HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na");
-        select undef, undef, undef, 0.1 if $target =~ /body/;
+        if ($target =~ /body/) {
+            $parts++;
+            wait_for(sub { $parts == (() = $server->log =~ /^the first part is there$/mg) });
+        }
         return $client->send('b')->response;
     };
     subtest $mode => sub {

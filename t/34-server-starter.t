@@ -97,7 +97,7 @@ for my $workers (0, 2) {
         is ended($asking, patience(30)), 0, 'whoever asked meanwhile';
         unlike $server->log, qr/in use|failed to start/,
             'the second one has taken the address of the status, too';
-        like content("$dir/asked$workers"), qr/\A[1-9]\d+ requests\n\z/, 'was answered each time';
+        like content("$dir/asked$workers"), qr/\A[1-9]\d* requests\n\z/, 'was answered each time';
         $server->signal('TERM');
         is $server->wait(patience(20)), 0, 'TERM ends all of it';
         ok !IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port), 'no process listens any more';

@@ -8,7 +8,7 @@ use File::Temp ();
 use List::Util qw(max);
 use TAP::Harness;
 
-my $FILE_MAX = 1800;                       # seconds for one file; TestTools ends a test that does not go on
+my $FILE_MAX = 7200;                       # seconds for one file; TestTools ends a test that does not go on
 my $TIMES    = '.peregrine/test-times';    # for each file, the seconds and the CPU seconds of its last run
 my $CORES    = () = glob '/sys/devices/system/cpu/cpu[0-9]*';
 

@@ -29,7 +29,7 @@ sub _program {
 # Starts a browser. `more`: further arguments of Chromium.
 sub start {
     my ($class, @more) = @_;
-    my $self = bless { http => HTTP::Tiny->new(timeout => 60), folder => File::Temp->newdir }, $class;
+    my $self = bless { http => HTTP::Tiny->new(timeout => $PATIENCE), folder => File::Temp->newdir }, $class;
     my $port = $self->_start_driver;
     $self->{base} = "http://127.0.0.1:$port";
     my @arguments = (
