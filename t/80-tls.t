@@ -60,7 +60,13 @@ async sub app {
 
 sub start {
     my ($ssl, %options) = @_;
-    return TestServer->start(app => \&app, quiet => 0, ssl => { $files->pair('localhost'), %$ssl }, %options);
+    return TestServer->start(
+        app                   => \&app,
+        quiet                 => 0,
+        ssl                   => { $files->pair('localhost'), %$ssl },
+        tls_handshake_timeout => 600,    # a client without a processor shakes hands slowly
+        %options
+    );
 }
 
 sub client {
