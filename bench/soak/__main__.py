@@ -232,8 +232,8 @@ def main():
     parser.add_argument("--engine", choices=("inline", "thread", "process"), default="inline")
     options = parser.parse_args()
     seconds = options.seconds
-    if seconds < 10:
-        parser.error("less than ten seconds tell nothing")
+    if seconds < 4:
+        parser.error("less than four seconds tell nothing")
     trouble = start.built(servers.PAGI)
     if trouble:
         sys.exit(f"soak: {trouble}")

@@ -6,7 +6,8 @@ use TestTools;
 
 $ENV{PEREGRINE_BENCH_DEBUG} = 1;    # a build without optimisation, see script/lib/bench.t
 
-for my $command ('script/bench-workers --short spread recycles', 'script/soak 10') {
+my $soak_s = $ENV{PEREGRINE_BRIEF} ? 4 : 10;
+for my $command ('script/bench-workers --short spread recycles', "script/soak $soak_s") {
     my $output = `$command 2>&1`;
     is $? >> 8, 0, "$command: exit status" or diag $output;
     unlike $output, qr/MISSED/, '... and nothing is missed';
