@@ -12,9 +12,10 @@ use File::Temp qw(tempdir);
 use Test::More;
 
 my $ZIG     = $ENV{PEREGRINE_ZIG} // getcwd . '/.peregrine/zig/zig';
-my $SECONDS = 600;                     # for each command; with an empty cache a build takes minutes
+my $SECONDS = 600;                        # for each command; with an empty cache a build takes minutes
 my $home    = getcwd;
 my $brief   = $ENV{PEREGRINE_BRIEF};
+my @quick   = $brief ? '-Dstrip' : ();    # takes the compiler less time
 my $folder  = tempdir('peregrine-package-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 
 # The files of the package (build.zig.zon), as they are in this tree.
@@ -54,8 +55,9 @@ subtest 'somebody begins with an empty folder, and does what the README says' =>
 
 chdir "$folder/consumer" or die $!;
 ok run($ZIG, 'fetch', '--save=peregrine', "$folder/package"), 'zig fetch';
-ok run($ZIG, 'build'),                                 'a project that uses the package builds and runs';
-ok run($ZIG, 'build', 'test', '-Dprogram=readme.zig'), 'its test passes, and its other pieces compile';
+ok run($ZIG, 'build', @quick), 'a project that uses the package builds and runs';
+ok run($ZIG, 'build', 'test', '-Dprogram=readme.zig', @quick),
+    'its test passes, and its other pieces compile';
 SKIP: {
     skip 'left to script/test --all', 1 if $brief;
     ok run($ZIG, 'build', 'check', 'test', '-Dprogram=first.zig'),

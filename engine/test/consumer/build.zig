@@ -1,6 +1,7 @@
 //! A project that uses the package as others will: through the repository's root. `zig build` builds and runs
 //! it; `zig build check -Dprogram=FILE` compiles a program of somebody else's, `zig build test
-//! -Dprogram=FILE` runs its tests. `-Dtls` and `-Dunchecked` are passed on to the package.
+//! -Dprogram=FILE` runs its tests. `-Dtls` and `-Dunchecked` are passed on to the package. `-Dstrip` leaves
+//! debug information out, of the package, too.
 const std = @import("std");
 
 pub fn build(b: *std.Build) void {
@@ -11,6 +12,7 @@ pub fn build(b: *std.Build) void {
         .root_source_file = b.path(file orelse "main.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = b.option(bool, "strip", "Leave debug information out"),
     });
     const tls = b.option(bool, "tls", "What to say about TLS (default: nothing)");
     const unchecked = b.option(bool, "unchecked", "What to say about safety checks (default: nothing)");

@@ -11,6 +11,7 @@ pub fn build(b: *std.Build) void {
         .root_source_file = b.path("src/main.zig"),
         .target = target,
         .optimize = optimize,
+        .strip = b.option(bool, "strip", "Leave debug information out"),
     });
     module.addImport("peregrine", peregrine.module("peregrine"));
     module.addImport("peregrine.web", peregrine.module("peregrine.web"));
