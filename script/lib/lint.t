@@ -168,6 +168,19 @@ subtest 'texts that are tidy are remembered' => sub {
     is $run->('one.pm'), 'of one.pm', '... until the file is mended';
     unlink '.peregrine/tidy.texts' or die "unlink: $!";
     is $run->('one.pm', 'two.pm'), 'of', 'a new clone knows what another one has found tidy';
+    my $clone = getcwd . '/clone';
+    mkdir $_                                  or die "$_: $!" for $clone, "$clone/.peregrine";
+    copy('.perltidyrc', "$clone/.perltidyrc") or die "copy: $!";
+    chdir $clone                              or die "chdir: $!";
+    $write->('.peregrine/tidy.texts', '');
+    $write->('one.pm',                "f(1);\n");
+    $write->('two.pm',                "g(2);\n");
+    is $run->('one.pm', 'two.pm'), 'of two.pm', '... and an old clone, too';
+    chdir '..'                     or die "chdir: $!";
+    unlink '.peregrine/tidy.texts' or die "unlink: $!";
+    is $run->('one.pm', 'two.pm'), 'of', '... whose own text does not replace this one';
+    $write->('two.pm', "g(2);\n");
+    is $run->('two.pm'), 'of', '... and is known here';
     chdir $root or die "chdir: $!";
 };
 

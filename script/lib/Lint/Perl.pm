@@ -8,7 +8,8 @@ use File::Path     qw(make_path);
 use POSIX          ();
 
 my $SUB_LINES_MAX = 80;                                  # the rule says "about 70"
-my $CACHE         = '.peregrine/tidy.texts';             # for each file, the digest of its tidy text
+my $CACHE         = '.peregrine/tidy.texts';             # for each file, the digests of its tidy texts
+my $TEXTS_MAX     = 3;                                   # of a file: those of several clones
 my $STYLE         = '.perltidyrc';
 my $RECENT        = 20;                                  # commits whose files a brief run looks at
 my $NOT_OURS      = qr{\Abench/peers/};                  # others' files, which may need modules
@@ -99,28 +100,41 @@ sub _meanwhile ($finds) {
 }
 
 # perltidy is slow, so each file's text that was tidy under this style is remembered, also of files that this
-# run leaves out. A new clone begins with the texts that the user's last run in another clone remembered. In
-# brief runs (PEREGRINE_BRIEF) only files of the last commits are tidied: older files were when they were
-# committed.
+# run leaves out, and also for the user's other clones. In brief runs (PEREGRINE_BRIEF) only files of the last
+# commits are tidied: older files were when they were committed.
 sub _tidy (@sources) {
     eval { require Perl::Tidy; 1 }
         or return "$STYLE:1: Perl::Tidy is missing; run script/bootstrap\n";
-    my $style   = sha1_hex($Perl::Tidy::VERSION, _slurp($STYLE));
-    my ($known) = grep { -e } $CACHE, _shared_cache();
-    my %tidy    = $known ? reverse map { split / /, $_, 2 } split /\n/, _slurp($known) : ();
-    my $recent  = $ENV{PEREGRINE_BRIEF} ? _recent() : undef;
-    my @findings;
+    my $style  = sha1_hex($Perl::Tidy::VERSION, _slurp($STYLE));
+    my $tidy   = _known();
+    my $recent = $ENV{PEREGRINE_BRIEF} ? _recent() : undef;
+    my (@findings, %looked);
     for my $source (@sources) {
         my ($path, $digest) = ($source->path, sha1_hex($style, $source->text));
-        next if ($tidy{$path} // '') eq $digest;
+        next if grep { $_ eq $digest } @{ $tidy->{$path} };
         next if $recent && !$recent->{$path};
         my @found = _untidy($source);
         push @findings, @found;
-        @found ? delete $tidy{$path} : ($tidy{$path} = $digest);
+        $looked{$path} = @found ? [] : [ $digest, @{ $tidy->{$path} // [] } ];
     }
-    my @lines = map { "$tidy{$_} $_\n" } grep { -e } sort keys %tidy;
+    # Another clone may have written meanwhile.
+    my %all   = (%{ _known() }, %looked);
+    my @lines = map {
+        my $path = $_;
+        map { "$_ $path\n" } grep { defined } @{ $all{$path} }[ 0 .. $TEXTS_MAX - 1 ]
+    } grep { -e } sort keys %all;
     _keep($_, @lines) for -d '.peregrine' ? $CACHE : (), _shared_cache();
     return @findings;
+}
+
+# For each path the digests of texts that were tidy, in this clone or another one of the user's.
+sub _known () {
+    my (%tidy, %seen);
+    for my $line (map { split /\n/, _slurp($_) } grep { -e } $CACHE, _shared_cache()) {
+        my ($digest, $path) = split / /, $line, 2;
+        push @{ $tidy{$path} }, $digest if !$seen{$line}++;
+    }
+    return \%tidy;
 }
 
 # Files that are new or differ from an earlier commit; undef, which means all files, if the style differs.
