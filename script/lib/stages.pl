@@ -241,7 +241,7 @@ sub engine (@) {
 # Compiles the package and the C API for macOS and FreeBSD, and runs nothing.
 sub elsewhere (@) { return zig_tests('engine', 'elsewhere') }
 
-sub pairs (@) { return counted(Tap::run({ seconds => 400 }, 'script/lib/pairs.t')) }
+sub pairs (@) { return counted(Tap::run({}, 'script/lib/pairs.t')) }
 
 # Runs files of tests that start a compiler; with an empty cache they take longer than other tests.
 sub compiling (@files) {

@@ -9,7 +9,7 @@ use POSIX      qw(WNOHANG);
 use Pairs::Array;
 use Pairs::Run;
 use Pairs::Table;
-use TestTools   ();
+use TestTools   qw(patience);
 use Time::HiRes qw(sleep time);
 
 use constant ROW_S => 150;    # seconds for one row
@@ -75,7 +75,7 @@ sub _start ($self, $row) {
     my $number = ++$self->{number};
     my $file   = "$self->{dir}/$number";
     my $pid    = fork // die "fork: $!\n";
-    return { pid => $pid, row => $row, file => $file, begun => time, end => time + ROW_S } if $pid;
+    return { pid => $pid, row => $row, file => $file, begun => time, end => time + patience(ROW_S) } if $pid;
     my $run = Pairs::Run->new(
         row          => $row,
         root         => $self->{root},

@@ -612,7 +612,7 @@ sub _memory ($self) {
     $stream->reads_until($id, qr/: held\n\n/) if $stream;
     my $pid = fork // die "fork: $!\n";
     if (!$pid) {
-        alarm 100;
+        alarm TestTools::patience(100);
         local $SIG{ALRM} = 'DEFAULT';
         eval { $run->place->{h2} ? $self->_hold_streams : $self->_hold_uploads };
         POSIX::_exit(0);

@@ -6,6 +6,7 @@ use JSON::PP ();
 use Pairs::Client;
 use Pairs::Content;
 use POSIX       ();
+use TestTools   ();
 use Time::HiRes qw(sleep time);
 
 use constant {
@@ -26,7 +27,7 @@ sub start ($class, $kind, $place, $prefix) {
     pipe my $over, my $end  or die "pipe: $!\n";
     my $pid = fork // die "fork: $!\n";
     if (!$pid) {
-        alarm 140;
+        alarm TestTools::patience(140);
         local $SIG{ALRM} = 'DEFAULT';
         my $asked = eval { _ask_until($over, $kind, $place, $prefix) } // {
             asked => 0,
