@@ -28,7 +28,7 @@ for my $more ([], ['--reuseport'], [ '--listen', "$dir/app.sock", '--listen', '1
         write_file('app.pl', TestLoad::application(1));
         my $server = TestServer->spawn(
             $^X, (map { "-I$_" } @INC),
-            'bin/pagi-server', qw(-E production --workers 2 --pid),
+            'bin/pagi-server', qw(-E production --workers 2 --lifespan-startup-timeout 600 --pid),
             "$dir/pid",        '--error-log',
             "$dir/log", (@$more > 1 ? () : qw(--port 0)),
             @$more, $app

@@ -61,10 +61,9 @@ async sub app {
 sub start {
     my ($ssl, %options) = @_;
     return TestServer->start(
-        app                   => \&app,
-        quiet                 => 0,
-        ssl                   => { $files->pair('localhost'), %$ssl },
-        tls_handshake_timeout => 600,    # a client without a processor shakes hands slowly
+        app   => \&app,
+        quiet => 0,
+        ssl   => { $files->pair('localhost'), %$ssl },
         %options
     );
 }

@@ -25,6 +25,8 @@ my $server;     # in a child: the PAGI::Server
 # their names; `psgi`: the application is one of PSGI.
 sub start {
     my ($class, %options) = @_;
+    # On a busy machine a client without a processor shakes hands slowly.
+    $options{tls_handshake_timeout} = 600 if $options{ssl} && !exists $options{tls_handshake_timeout};
     _load(%options);
     my $log = File::Temp->new;
     pipe my $reader, my $writer or die "pipe: $!";

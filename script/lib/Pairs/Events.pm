@@ -274,8 +274,9 @@ sub _held ($self) {
         $client->send($run->prefix . '/held') for 1 .. $each;
         push @held, $client;
     }
-    my $begun  = time;
-    my $answer = eval { Pairs::Client->new($run->place, timeout => 10)->ask($run->prefix . '/hello') };
+    my $answer = eval {
+        Pairs::Client->new($run->place, timeout => TestTools::patience(10))->ask($run->prefix . '/hello');
+    };
     $self->found(
         "beside $count held requests a GET is answered with " . ($answer ? $answer->{status} : 'nothing'))
         if !$answer || $answer->{status} ne '200';
@@ -621,7 +622,9 @@ sub _memory ($self) {
     my $missed = 0;
     my $why    = '';
     for (1 .. 10) {
-        my $answer = eval { Pairs::Client->new($run->place, timeout => 15)->ask($run->prefix . '/hello') };
+        my $answer = eval {
+            Pairs::Client->new($run->place, timeout => TestTools::patience(15))->ask($run->prefix . '/hello');
+        };
         $why = $answer ? $answer->{status} : $@;
         $missed++ if !$answer || $answer->{status} ne '200';
         sleep 0.1;
