@@ -127,9 +127,18 @@ async sub _topic ($topic, $event) {
     return 1;
 }
 
+# A thousand requests wait for one file. Only one of them looks at it, and leaves the processor to others.
 async sub _wait_for ($name) {
+    state %opened;
+    return if Pairs::Content::is_open($name);
+    $opened{$name} //= _opened($name)->on_ready(sub { delete $opened{$name} });
+    await $opened{$name}->without_cancel;
+}
+
+async sub _opened ($name) {
     my $loop = IO::Async::Loop->new;
-    await $loop->delay_future(after => 0.1) until Pairs::Content::is_open($name);
+    do { await $loop->delay_future(after => 0.1) } until Pairs::Content::is_open($name);
+    return;
 }
 
 1;
