@@ -9,10 +9,12 @@ const std = @import("std");
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{ .default_target = @import("peregrine").thisMachine() });
     const optimize = b.option(std.builtin.Optimize, "optimize", "Other than for measurements");
+    const strip = b.option(bool, "strip", "Leave debug information out");
     const load = b.createModule(.{
         .root_source_file = b.path("load/main.zig"),
         .target = target,
         .optimize = optimize orelse .fast,
+        .strip = strip,
     });
     const load_program = install(b, "load", "Build the load generator", load);
     // The engine as it ships: with its safety checks.
@@ -20,6 +22,7 @@ pub fn build(b: *std.Build) void {
         .root_source_file = b.path("peers/peregrine.zig"),
         .target = target,
         .optimize = optimize orelse .safe,
+        .strip = strip,
     });
     const engine = b.dependency("peregrine", .{ .target = target, .optimize = optimize orelse .safe });
     server.addImport("peregrine", engine.module("peregrine"));
@@ -29,6 +32,7 @@ pub fn build(b: *std.Build) void {
         .root_source_file = b.path("load/main.zig"),
         .target = target,
         .optimize = .debug,
+        .strip = strip,
     });
     const tests = b.addTest(.{ .name = "load", .root_module = checked });
     const run = b.addRunArtifact(tests);

@@ -1,7 +1,7 @@
 """The programs in Zig: where they are built, and how.
 
-PEREGRINE_BENCH_DEBUG=1 has them compiled without optimising, in a folder of their own: for tests of the
-tools, which measure nothing in earnest.
+PEREGRINE_BENCH_DEBUG=1 has them compiled without optimising and without debug information, in a folder of
+their own: for tests of the tools, which measure nothing in earnest.
 """
 
 import os
@@ -13,5 +13,5 @@ STATE = os.path.join(ROOT, ".peregrine", "bench-debug" if IS_DEBUG else "bench")
 
 def zig(folder, step, mode="", prefix="@STATE@"):
     """The command that builds one program with its package's build file, run in the project's root."""
-    mode = "-Doptimize=debug" if IS_DEBUG else mode
+    mode = "-Doptimize=debug -Dstrip" if IS_DEBUG else mode
     return ("sh", "-c", f'cd {folder} && "$PEREGRINE_ZIG" build {step} {mode} --prefix {prefix}')

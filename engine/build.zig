@@ -715,6 +715,7 @@ fn addPrograms(
             .root_source_file = b.path(folder ++ "/" ++ name ++ ".zig"),
             .target = target,
             .optimize = optimize,
+            .strip = layers.peregrine.strip,
         });
         module.addImport("peregrine", layers.peregrine);
         const program = b.addExecutable(.{ .name = name, .root_module = module });

@@ -254,7 +254,7 @@ sub install (@) { return counted(compiling(qw(install dist))) }
 
 # Tests of the tools in script/ that measure, or that test for longer: they are tried briefly.
 sub bench (@) {
-    my %zig  = counted(zig_tests('bench', 'test', '-Doptimize=debug'));
+    my %zig  = counted(zig_tests('bench', 'test', '-Doptimize=debug', $STRIPPED));
     my %perl = counted(compiling(qw(bench abuse workers mutate lint changed tap)));
     return map { $_ => ($zig{$_} // 0) + ($perl{$_} // 0) } qw(passed failed skipped);
 }
