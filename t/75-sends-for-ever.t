@@ -9,6 +9,7 @@ use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestStream;
+use TestTools qw(patience);
 use TestWebSocket;
 
 # Applications that send for ever, and never look at their connection.
@@ -47,7 +48,7 @@ my $receives = async sub {
 
 my $server = TestServer->start(
     quiet            => 1,
-    shutdown_timeout => 1,
+    shutdown_timeout => patience(1),
     app              => async sub {
         my ($scope, $receive, $send) = @_;
         my $type = $scope->{type};
