@@ -93,7 +93,7 @@ for my $case (
                 if ($needs_root{ $options->[$at] }) { splice @$options, $at, 2 }
                 else                                { $at++ }
             }
-            my ($status, undef, $err) = TestServer->finish_forked($command, '--check', @$options);
+            my ($status, undef, $err) = TestServer->finish_of($command, '--check', @$options);
             is($status, 0, "$command @$options") or diag $err;
         }
     };

@@ -118,7 +118,7 @@ subtest 'options' => sub {
     );
     is(refused(app => $app, socket => '/x', socket_mode => oct '0660'), '',    'a mode as a number');
     is(PAGI::Server->new(app => $app, socket => 'x')->port,             undef, 'a Unix socket has no port');
-    my ($status, undef, $error) = TestServer->finish_forked('pagi-server', '--listen', 'h:x', $app_file);
+    my ($status, undef, $error) = TestServer->finish_of('pagi-server', '--listen', 'h:x', $app_file);
     is($status, 2, 'a wrong flag');
     like(
         $error,
@@ -151,7 +151,7 @@ subtest 'a Unix socket' => sub {
         'scope has the path, and no client'
     );
 
-    my ($status, undef, $error) = TestServer->finish_forked('pagi-server', '--socket', $path, $app_file);
+    my ($status, undef, $error) = TestServer->finish_of('pagi-server', '--socket', $path, $app_file);
     is($status, 1, 'a second server does not start');
     like($error, qr/Cannot listen on unix:\Q$path\E: another process listens there/, '... and says why');
     is(curl('--unix-socket', $path, 'http://h/'), "http $path undef nobody", '... the first one goes on');
@@ -176,12 +176,12 @@ subtest 'a Unix socket' => sub {
 
     open my $plain, '>', "$directory/plain" or die $!;
     ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--socket', "$directory/plain", $app_file);
+        TestServer->finish_of('pagi-server', '--socket', "$directory/plain", $app_file);
     is($status, 1, 'a file that is no socket');
     like($error, qr/not a socket/, '... is refused');
     ok(-f "$directory/plain", '... and stays');
     ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--socket', "$directory/none/x", $app_file);
+        TestServer->finish_of('pagi-server', '--socket', "$directory/none/x", $app_file);
     like(
         $error,
         qr{Cannot listen on unix:\S+/none/x: No such file or directory},
@@ -309,7 +309,7 @@ subtest 'several places' => sub {
 
     my $taken = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 1);
     my ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--listen', $paths[0], '--listen',
+        TestServer->finish_of('pagi-server', '--listen', $paths[0], '--listen',
         '127.0.0.1:' . $taken->sockport, $app_file);
     is($status, 1, 'a place that is taken');
     like($error, qr/Port \d+ is already in use/, '... is named');
@@ -400,7 +400,7 @@ subtest 'inherited sockets' => sub {
     like($server->log, qr/Cannot listen on fd:99: descriptor 99 cannot be used/, '... is named');
     local $ENV{LISTEN_PID} = 1;
     local $ENV{LISTEN_FDS} = 1;
-    my ($status, $out) = TestServer->finish_forked('pagi-server', '--check', $app_file);
+    my ($status, $out) = TestServer->finish_of('pagi-server', '--check', $app_file);
     is($status, 0, 'sockets for another process are left alone');
 };
 

@@ -12,10 +12,14 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 use TestClient;
-use TestHPACK ();
-use TestHTTP2 ();
+use TestHPACK    ();
+use TestHTTP2    ();
+use TestPrepared ();
 use TestServer;
 use TestTools qw(not_repeated patience wait_for);
+
+# Memory that is common to processes counts, and a program that was forked has it with others.
+TestPrepared::leave_out();
 
 # The number of connections fits the usual limit on open files, together with the files of a test.
 my ($CONNECTIONS, $BODY, $HEAD) = (900, 300_000, 7_000);

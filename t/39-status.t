@@ -340,22 +340,20 @@ subtest 'a Unix socket' => sub {
 
 subtest 'mistakes in the option' => sub {
     like refused(app => sub { }, status => 'localhost'), qr/option 'status'/, 'no address';
-    my ($status, undef, $err) = TestServer->finish_forked('pagi-server', $app, '--status', '127.0.0.1:99999');
+    my ($status, undef, $err) = TestServer->finish_of('pagi-server', $app, '--status', '127.0.0.1:99999');
     is $status, 2, 'the command refuses it, too';
     like $err, qr/option --status .*99999/, 'and says so';
     ($status, undef, $err) =
-        TestServer->finish_forked('pagi-server', '--check', '--port', 0, '--status', "$dir/no/such/folder",
-        $app);
+        TestServer->finish_of('pagi-server', '--check', '--port', 0, '--status', "$dir/no/such/folder", $app);
     is $status, 1, 'a check looks at it';
     like $err, qr/option 'status': .*no\/such/, 'and tells what it finds';
     ($status, my $said) =
-        TestServer->finish_forked('pagi-server', '--check', '--port', 0, '--status', '127.0.0.1:9100', $app);
+        TestServer->finish_of('pagi-server', '--check', '--port', 0, '--status', '127.0.0.1:9100', $app);
     is $status, 0, 'one that is well';
     like $said, qr{^# status at http://127\.0\.0\.1:9100/$}m, 'is named';
     my $taken = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1) or die $!;
     ($status, undef, $err) =
-        TestServer->finish_forked('pagi-server', $app, '--port', 0, '--status',
-        '127.0.0.1:' . $taken->sockport);
+        TestServer->finish_of('pagi-server', $app, '--port', 0, '--status', '127.0.0.1:' . $taken->sockport);
     is $status, 1, 'an address that is taken keeps the server from starting';
     like $err, qr/Port ${\$taken->sockport} is already in use on 127\.0\.0\.1/, 'with its name';
     my $public = TestServer->command($app, '-E', 'production', '--status', '0.0.0.0:0');

@@ -27,7 +27,7 @@ sub write_file {
     return $path;
 }
 
-sub run_command { return TestServer->finish_forked('pagi-server', @_) }
+sub run_command { return TestServer->finish_of('pagi-server', @_) }
 
 sub fails {
     my ($name, $status, $says, @arguments) = @_;

@@ -29,7 +29,7 @@ sub write_file {
     return $path;
 }
 
-sub run_command { return TestServer->finish_forked('pagi-server', @_) }
+sub run_command { return TestServer->finish_of('pagi-server', @_) }
 
 sub problem_of {
     my ($text) = @_;
@@ -365,7 +365,7 @@ subtest 'PEREGRINE_ENGINE is an option' => sub {
         is get($port, '/')->{status}, 200, '... and serves';
         like get($port, '/')->{body}, qr/\A- \d+ \d+\z/, '... its workers do not have it' if $named eq $psgi;
         is $server->stop, 0, '... and stops';
-        my ($status, undef, $says) = TestServer->finish_forked($program, '--port', 0, $named);
+        my ($status, undef, $says) = TestServer->finish_of($program, '--port', 0, $named);
         is $status, 2, '... it is checked with other options';
         like $says,
             qr/\A$program: the environment variable PEREGRINE_ENGINE \(option 'engine'\): process needs workers/,

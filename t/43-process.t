@@ -45,7 +45,7 @@ subtest 'the pid file' => sub {
     my $path   = "$directory/server.pid";
     my $server = TestServer->command('--pid', $path, $who);
     is(content($path), $server->pid . "\n", 'has the process id');
-    my ($status, undef, $error) = TestServer->finish_forked('pagi-server', '--port', 0, '--pid', $path, $who);
+    my ($status, undef, $error) = TestServer->finish_of('pagi-server', '--port', 0, '--pid', $path, $who);
     is($status, 1, 'a second start fails');
     like(
         $error,
@@ -87,7 +87,7 @@ APP
     is($parent->stop,                   0,                   '... and ends well');
     is(() = content("$directory/forked.log") =~ /\n/g, 2,    '... with each line of its access log once');
     ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--port', 0, '--pid', "$directory/no/such/file", $who);
+        TestServer->finish_of('pagi-server', '--port', 0, '--pid', "$directory/no/such/file", $who);
     is($status, 1, 'a file that cannot be written fails');
     like($error, qr{Error: Cannot write the pid file .*no/such/file: No such file}, '... and is named');
 };
@@ -210,7 +210,7 @@ APP
     ok(wait_for(sub { !-e $pid_file }), '... it runs');
 
     ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--error-log', "$directory/no/error.log", @command);
+        TestServer->finish_of('pagi-server', '--error-log', "$directory/no/error.log", @command);
     is($status, 1, 'a log that cannot be written');
     like($error, qr{Error: Cannot write the error log .*/no/error\.log: No such file}, '... is named');
 
@@ -292,11 +292,10 @@ APP
         'a configuration file may say so');
     is($server->stop, 0, 'the server ends well');
 
-    my ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--chdir', "$directory/nowhere", $who);
+    my ($status, undef, $error) = TestServer->finish_of('pagi-server', '--chdir', "$directory/nowhere", $who);
     is($status, 2, 'a directory that is not there');
     like($error, qr/option --chdir: cannot go to '.*nowhere': No such file/, '... is named');
-    ($status, undef, $error) = TestServer->finish_forked('pagi-server', '--umask', '999', $who);
+    ($status, undef, $error) = TestServer->finish_of('pagi-server', '--umask', '999', $who);
     is($status, 2, 'a mask that is none');
     like($error, qr/option --umask must be an octal mode/, '... is refused');
 };
@@ -380,10 +379,10 @@ APP
 };
 
 subtest 'user and group' => sub {
-    my ($status, undef, $error) = TestServer->finish_forked('pagi-server', '--user', 'no-such-user', $who);
+    my ($status, undef, $error) = TestServer->finish_of('pagi-server', '--user', 'no-such-user', $who);
     is($status, 2, 'an unknown user is a mistake');
     like($error, qr/option --user: there is no user 'no-such-user'/, '... and is named');
-    ($status, undef, $error) = TestServer->finish_forked('pagi-server', '--group', 'no-such-group', $who);
+    ($status, undef, $error) = TestServer->finish_of('pagi-server', '--group', 'no-such-group', $who);
     like($error, qr/option --group: there is no group 'no-such-group'/, 'and so is a group');
     plan skip_all => 'only root can become somebody else' if $> != 0;
     my ($uid, $gid) = (getpwnam 'nobody')[ 2, 3 ];

@@ -36,7 +36,7 @@ my %psgi = (
 for my $name (sort keys %psgi) {
     subtest $name => sub {
         my $file = write_file($name, $psgi{$name});
-        my ($status, $out, $err) = TestServer->finish_forked('pagi-server', '--port', 0, $file);
+        my ($status, $out, $err) = TestServer->finish_of('pagi-server', '--port', 0, $file);
         is($status, 1, 'the start fails');
         like(
             $err,
@@ -45,7 +45,7 @@ for my $name (sort keys %psgi) {
         );
         like($err, qr/\Q$file\E looks like a PSGI application/, '... the file looked like one before');
         unlike($err, qr/listening/, '... and nobody is served');
-        ($status, $out, $err) = TestServer->finish_forked('pagi-server', '--check', $file);
+        ($status, $out, $err) = TestServer->finish_of('pagi-server', '--check', $file);
         is($status, 0, '--check calls no application');
         like(
             $err,
@@ -82,8 +82,7 @@ subtest 'applications of PAGI' => sub {
         local $INC{'PAGI/App/WrapPSGI.pm'} = 'here';
         is(PAGI::Server::AppKind::of_text('My::App->to_app', 'app.psgi'), undef, 'with modules of PAGI');
     }
-    my ($status, undef, $err) =
-        TestServer->finish_forked('pagi-server', '--check', 'examples/pagi/hello/app.pl');
+    my ($status, undef, $err) = TestServer->finish_of('pagi-server', '--check', 'examples/pagi/hello/app.pl');
     is($status, 0, 'an example');
     unlike($err, qr/looks like/, '... is none of another kind');
 };
@@ -95,7 +94,7 @@ subtest 'values that are no code references' => sub {
     my @lib = ('-I', "$directory/lib");
     for my $code ('use Mojolicious; Mojolicious->new', 'use Mojolicious; 1') {
         my ($status, undef, $err) =
-            TestServer->finish_forked('pagi-server', '--check', @lib, write_file('mojo.pl', $code));
+            TestServer->finish_of('pagi-server', '--check', @lib, write_file('mojo.pl', $code));
         is($status, 1, "$code: the start fails");
         like(
             $err,
@@ -103,7 +102,7 @@ subtest 'values that are no code references' => sub {
             '... and says why'
         );
     }
-    my ($status, undef, $err) = TestServer->finish_forked('pagi-server', '--check', @lib, 'Mojolicious');
+    my ($status, undef, $err) = TestServer->finish_of('pagi-server', '--check', @lib, 'Mojolicious');
     is($status, 1, 'a module without to_app: the start fails');
     like($err, qr/it has no method to_app\. It looks like a Mojolicious application/, '... and says why');
     unshift @INC, "$directory/lib";

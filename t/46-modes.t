@@ -54,7 +54,7 @@ subtest 'the access log by mode' => sub {
         is_deeply([ log_of(@$arguments) ], \@expected, '... and its access log is where it should be');
     }
     like(content($file), $line, 'a file that is named has it in production');
-    my ($status, $help) = TestServer->finish_forked('pagi-server', '--help');
+    my ($status, $help) = TestServer->finish_of('pagi-server', '--help');
     like(
         $help =~ s/\s+/ /gr,
         qr/--access-log.*?Default: standard error, or the file of "?--error-log"?; in production and with "?--daemonize"? none\./,
@@ -63,11 +63,11 @@ subtest 'the access log by mode' => sub {
 };
 
 subtest 'a mode with a typing error' => sub {
-    my (undef, undef, $error) = TestServer->finish_forked('pagi-server', qw(--check -E prodution), $app);
+    my (undef, undef, $error) = TestServer->finish_of('pagi-server', qw(--check -E prodution), $app);
     like($error,
         qr/'prodution' is none of the modes development production none \(did you mean 'production'\?\)/,
         'is told');
-    (undef, undef, $error) = TestServer->finish_forked('pagi-server', qw(--check -E staging), $app);
+    (undef, undef, $error) = TestServer->finish_of('pagi-server', qw(--check -E staging), $app);
     is($error, '', 'a mode of the application is in order');
 };
 

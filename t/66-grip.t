@@ -400,7 +400,7 @@ subtest 'off' => sub {
         my ($words, $reason) = @$case;
         for my $check ('', '--check') {
             my ($status, undef, $error) =
-                TestServer->finish_forked('peregrine', qw(--port 0), $check || (), @$words);
+                TestServer->finish_of('peregrine', qw(--port 0), $check || (), @$words);
             isnt $status, 0, $check ? 'refused by --check' : 'refused at the start';
             like $error, $reason, 'and why';
         }

@@ -213,7 +213,7 @@ subtest 'options' => sub {
     {
         my ($url, $why) = @$case;
         my ($status, undef, $error) =
-            TestServer->finish_forked('pagi-server', '--check', '--channels', $url, $app);
+            TestServer->finish_of('pagi-server', '--check', '--channels', $url, $app);
         isnt $status, 0, "$url is refused";
         like $error, $why, 'and why';
     }

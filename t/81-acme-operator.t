@@ -51,7 +51,7 @@ sub facts () {
 }
 
 sub command (@words) {
-    my ($status, $out, $error) = TestServer->finish_forked('peregrine', @words);
+    my ($status, $out, $error) = TestServer->finish_of('peregrine', @words);
     return { status => $status, out => $out, error => $error };
 }
 

@@ -209,7 +209,7 @@ subtest 'mistakes' => sub {
     for my $text (sort keys %says) {
         for my $check ([], ['--check']) {
             my ($status, undef, $error) =
-                TestServer->finish_forked('pagi-server', @$check, @{ $says{$text} }, $pagi);
+                TestServer->finish_of('pagi-server', @$check, @{ $says{$text} }, $pagi);
             isnt $status, 0, "is refused: @$check $text";
             like $error, qr/\Q$text\E/, '... in words';
         }

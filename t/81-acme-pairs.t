@@ -191,7 +191,7 @@ subtest 'USR2 with other names, and without any' => sub {
 subtest '--check' => sub {
     my $folder = "$dir/check";
     my ($status, $out, $error) =
-        TestServer->finish_forked('pagi-server', @listen, acme('check'), '--acme', 'b.example,c.example',
+        TestServer->finish_of('pagi-server', @listen, acme('check'), '--acme', 'b.example,c.example',
         '--check', $app);
     is $status, 0, 'it is well' or diag $error;
     my $from = 'from ' . $pebble->directory . ' by http-01, then tls-alpn-01';
@@ -201,7 +201,7 @@ subtest '--check' => sub {
     my $server = TestServer->command(@listen, acme('check'), $app);
     ok $server->wait_for_log(qr/has come/), 'a certificate is there';
     is $server->stop, 0, 'the server ends well';
-    ($status, $out) = TestServer->finish_forked('pagi-server', @listen, acme('check'), '--check', $app);
+    ($status, $out) = TestServer->finish_of('pagi-server', @listen, acme('check'), '--check', $app);
     my $day = qr/\d{4}-\d\d-\d\d \d\d:\d\d UTC/;
     like $out, qr/^# certificate for example\.org: there until $day, ordered $day from/m,
         'how long it is good';
@@ -209,7 +209,7 @@ subtest '--check' => sub {
     is Peregrine::Server::Certificates::_lost_kind('/dev/shm/acme'), 'tmpfs', 'a folder in memory is found';
     is Peregrine::Server::Certificates::_lost_kind('/proc/acme'),    undef,   '... and others are none';
     ($status, $out) =
-        TestServer->finish_forked('pagi-server', @listen, acme('check'), '--acme-folder', '/dev/shm/acme',
+        TestServer->finish_of('pagi-server', @listen, acme('check'), '--acme-folder', '/dev/shm/acme',
         '--check', $app);
     like $out, qr{^# warning: /dev/shm/acme is on tmpfs, which a container does not keep}m, '... and told';
 };

@@ -203,7 +203,7 @@ subtest 'mistakes' => sub {
     for my $text (sort keys %says) {
         for my $way ([], ['--check']) {
             my ($status, undef, $error) =
-                TestServer->finish_forked('pagi-server', @$way, @{ $says{$text} }, $pagi);
+                TestServer->finish_of('pagi-server', @$way, @{ $says{$text} }, $pagi);
             isnt $status, 0, 'is refused: ' . join ' ', @$way, @{ $says{$text} };
             like $error, qr/\Q$text\E/, '... in words';
         }

@@ -105,17 +105,17 @@ subtest 'files that cannot be used' => sub {
     ok(comes($server, 'a.example', 'later.example'), 'a good one is taken again');
     is($server->stop, 0, 'stops');
     my ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--ssl-cert-dir', $dir, '-e', 'sub { die }');
+        TestServer->finish_of('pagi-server', '--ssl-cert-dir', $dir, '-e', 'sub { die }');
     is($status, 2, 'at the start it is an error');
     like($error, qr{SSL key file holds no PEM private key: \S+/odd\.example\.pem}, '... that names the file');
     unlink "$dir/odd.example.pem" or die $!;
     ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--ssl-cert-dir', "$dir/none", '-e', 'sub { die }');
+        TestServer->finish_of('pagi-server', '--ssl-cert-dir', "$dir/none", '-e', 'sub { die }');
     like($error, qr{--ssl-cert-dir cannot be read: \S+/none \(NOENT\)},
         'so is a directory that is not there');
     mkdir "$dir/empty" or die $!;
     ($status, undef, $error) =
-        TestServer->finish_forked('pagi-server', '--ssl-cert-dir', "$dir/empty", '-e', 'sub { die }');
+        TestServer->finish_of('pagi-server', '--ssl-cert-dir', "$dir/empty", '-e', 'sub { die }');
     like($error, qr{--ssl-cert-dir has no certificate that can be used: \S+/empty}, '... or has none');
     put($_) for qw(a.example c.example);
 };

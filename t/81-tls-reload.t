@@ -230,7 +230,7 @@ subtest 'flags' => sub {
 
     for my $message (sort keys %wrong) {
         my ($status, undef, $error) =
-            TestServer->finish_forked('pagi-server', '--port', 0, @app, @{ $wrong{$message} });
+            TestServer->finish_of('pagi-server', '--port', 0, @app, @{ $wrong{$message} });
         is($status, 2, "status of: $message");
         like($error, qr/\Apagi-server: .*$message/, '... and the message');
     }
@@ -248,7 +248,7 @@ subtest 'dates' => sub {
     my @app    = ('-e', 'sub { die }');
     my $old    = qr/PAGI: SSL certificate file \S+old\.pem has expired on 2023-11-14 22:13:20 UTC$/m;
     my $new    = qr/PAGI: SSL certificate file \S+new\.pem is not valid before $date$/m;
-    my ($status, undef, $error) = TestServer->finish_forked('pagi-server', '--check', @pair, @listen, @app);
+    my ($status, undef, $error) = TestServer->finish_of('pagi-server', '--check', @pair, @listen, @app);
     is($status, 0, '--check passes') or diag $error;
     like($error, $old, '... and tells of an old certificate');
     like($error, $new, '... and of one for later');
@@ -301,13 +301,13 @@ subtest 'a configuration file' => sub {
         my ($text, $message) = @$case;
         $files->write('pagi.conf', $text);
         my ($status, undef, $error) =
-            TestServer->finish_forked('pagi-server', '-c', $at, '--check', '-e', 'sub { }');
+            TestServer->finish_of('pagi-server', '-c', $at, '--check', '-e', 'sub { }');
         is($status, 2, "status of: $message");
         like($error, qr/\Apagi-server: \Q$at $message\E/, '... and the message');
     }
     $files->write('pagi.conf', "write_high_watermark = 70000\nwrite_low_watermark = 7\n");
     my (undef, undef, $error) =
-        TestServer->finish_forked('pagi-server', '-c', $at, '--write-high-watermark', 6,
+        TestServer->finish_of('pagi-server', '-c', $at, '--write-high-watermark', 6,
         '--write-low-watermark', 8, '--check', '-e', 'sub { }');
     like($error, qr/\Apagi-server: option 'write_low/, 'what is typed is in no file');
 };

@@ -96,7 +96,7 @@ subtest 'what is refused' => sub {
         my ($settings, $why) = @$case;
         my $mount = "/x=$dir/said.psgi,psgi,$settings";
         my ($status, undef, $error) =
-            TestServer->finish_forked('peregrine', qw(--check --engine process --workers 1 --mount), $mount);
+            TestServer->finish_of('peregrine', qw(--check --engine process --workers 1 --mount), $mount);
         isnt $status, 0, "$settings is refused";
         like $error, $why, 'and why';
     }

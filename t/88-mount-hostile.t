@@ -25,7 +25,7 @@ sub started {
         '--mount', "/=$site", '--mount', "/shop=$shop,workers=2$settings", @more);
 }
 
-sub reload { return TestServer->finish_forked(qw(peregrine reload), @_) }
+sub reload { return TestServer->finish_of(qw(peregrine reload), @_) }
 
 subtest 'workers that crash at each request' => sub {
     my $server = started(',queue_timeout=1');
@@ -208,7 +208,7 @@ subtest 'a hot upgrade beside a mount that cannot start' => sub {
         'the new program takes over';
     no_failure('a hot upgrade', @clients);
     my $new = pid_in('up.pid');
-    my ($status, $text) = TestServer->finish_forked(qw(peregrine status), $new);
+    my ($status, $text) = TestServer->finish_of(qw(peregrine status), $new);
     like $text, qr{^/shop .*workers 0 of 2: .*no database}m, '... its status tells of the mount';
     app('shop', 2);
     is((reload('/shop', $new))[0], 0, '... a reload starts it');

@@ -325,7 +325,7 @@ SKIP: {
 
 # Status, and all that is said, of a command that ends.
 sub outcome {
-    my ($status, $out, $error) = TestServer->finish_forked('peregrine', @_);
+    my ($status, $out, $error) = TestServer->finish_of('peregrine', @_);
     return ($status, "$out$error");
 }
 
@@ -438,15 +438,15 @@ subtest 'refused' => sub {
         my ($setting, $message) = @$case;
         my $mount     = "/shop=$dir/site.psgi,workers=1,$setting";
         my @arguments = qw(peregrine --port 0 --engine process --workers 1);
-        my ($status, undef, $error) = TestServer->finish_forked(@arguments, '--mount', $mount);
+        my ($status, undef, $error) = TestServer->finish_of(@arguments, '--mount', $mount);
         is $status, 2, $setting;
         like $error, qr/option --mount: '\Q$mount\E': .*$message/, '... is refused, and told why';
         my $file = write_file('server.conf', "mount = $mount\n");
-        (undef, undef, $error) = TestServer->finish_forked(@arguments, '--config', $file);
+        (undef, undef, $error) = TestServer->finish_of(@arguments, '--config', $file);
         like $error, qr{\Q$file\E line 1: option --mount: .*$message}s, '... with its line';
     }
     my ($status, undef, $error) =
-        TestServer->finish_forked(qw(peregrine --port 0 --mount), "/shop=$dir/site.psgi,user=nobody");
+        TestServer->finish_of(qw(peregrine --port 0 --mount), "/shop=$dir/site.psgi,user=nobody");
     is $status, 2, 'a user of a mount without workers';
     like $error, qr/setting 'user' is for workers that only this mount has: set 'workers' as well/,
         '... is refused, and told why';

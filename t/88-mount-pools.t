@@ -174,8 +174,7 @@ subtest 'refused' => sub {
         )
     {
         my ($message, @arguments) = @$case;
-        my ($status, undef, $error) =
-            TestServer->finish_forked('peregrine', qw(--port 0 --mount), @arguments);
+        my ($status, undef, $error) = TestServer->finish_of('peregrine', qw(--port 0 --mount), @arguments);
         isnt $status, 0, "@arguments[1 .. $#arguments]";
         like $error, $message, '... is refused, and told why';
     }
@@ -199,7 +198,7 @@ subtest 'many interpreters' => sub {
     {
         my ($counts, @arguments) = @$case;
         my ($status, undef, $error) =
-            TestServer->finish_forked('peregrine', qw(--port 0 --engine process), @arguments);
+            TestServer->finish_of('peregrine', qw(--port 0 --engine process), @arguments);
         isnt $status, 0, $counts;
         like $error, qr/$problem \(\Q$counts\E\)/, '... are refused';
     }

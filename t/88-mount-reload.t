@@ -31,7 +31,7 @@ sub asked { my ($port, $path) = @_; return split ' ', (get($port, $path) || {})-
 
 # Exit status and all that is printed.
 sub command {
-    my ($status, $out, $err) = TestServer->finish_forked('peregrine', @_);
+    my ($status, $out, $err) = TestServer->finish_of('peregrine', @_);
     return ($status, "$out$err");
 }
 

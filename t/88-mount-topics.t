@@ -210,7 +210,7 @@ subtest 'reloads, a hub that dies, programs from outside, and a hot upgrade' => 
     my $server = started('', '--pid', "$dir/topics.pid", '--shutdown-timeout', 1);
     ok serves($server), 'the mounts serve' or return;
     my $pid = said($server, '/own/pid/x');
-    my ($reloaded) = TestServer->finish_forked(qw(peregrine reload /own), $server->pid);
+    my ($reloaded) = TestServer->finish_of(qw(peregrine reload /own), $server->pid);
     is $reloaded, 0, 'peregrine reload /own';
     ok wait_for(sub { is_gone($pid) }), '... replaces its workers';
     is_confined($server, 'after the reload');
@@ -273,7 +273,7 @@ subtest 'what is refused at the start' => sub {
         my ($settings, $why) = @$case;
         my $mount = "/x=$dir/topics.psgi,psgi,$settings";
         my ($status, undef, $error) =
-            TestServer->finish_forked('peregrine', qw(--check --engine process --workers 1 --mount), $mount);
+            TestServer->finish_of('peregrine', qw(--check --engine process --workers 1 --mount), $mount);
         isnt $status, 0, "$settings is refused";
         like $error, $why, 'and why';
     }

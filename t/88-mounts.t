@@ -179,15 +179,15 @@ subtest 'mistakes' => sub {
     like $@, qr{an application at /a already}, '... says so';
     is_deeply [ map { $_->{name} } PAGI::Server::Mounts->parse('/=a', '/x=b', '/x/y=c', '/=d,host=h') ],
         [qw(d c b a)], 'the most telling one first';
-    my ($status, undef, $errors) = TestServer->finish_forked('peregrine', '--mount', '/api', '--port', 0);
+    my ($status, undef, $errors) = TestServer->finish_of('peregrine', '--mount', '/api', '--port', 0);
     is $status, 2, 'the command';
     like $errors, qr/\Aperegrine: option --mount: '\/api' is not PATH=APPLICATION.*\nTry 'peregrine --help'/,
         '... names the option';
-    ($status, undef, $errors) = TestServer->finish_forked('peregrine', '--mount', "/=$psgi", $psgi);
+    ($status, undef, $errors) = TestServer->finish_of('peregrine', '--mount', "/=$psgi", $psgi);
     is $status, 2, 'an application besides';
     ($status, my $version) = TestServer->finish_at('bin/peregrine', '--version');
     like $version, qr/\Aperegrine \(/, '--version';
-    ($status, my $completion) = TestServer->finish_forked('peregrine', '--completion', 'bash');
+    ($status, my $completion) = TestServer->finish_of('peregrine', '--completion', 'bash');
     like $completion, qr/^complete .* _peregrine peregrine$/m, '--completion';
 };
 

@@ -47,7 +47,7 @@ sub serves {
 sub all_serve {
     my ($server, $path) = @_;
     return wait_for(sub {
-        my (undef, $text) = TestServer->finish_forked(qw(peregrine status), $server->pid);
+        my (undef, $text) = TestServer->finish_of(qw(peregrine status), $server->pid);
         return $text =~ m{^\Q$path\E .*workers (\d+) of \1$}m;
     });
 }

@@ -13,6 +13,7 @@ use File::Temp   ();
 use IO::Handle   ();
 use Scalar::Util qw(weaken);
 use Test2::API   ();
+use TestPrepared ();
 use TestTools    qw(ended patience);
 use Time::HiRes  qw(sleep time);
 
@@ -70,6 +71,7 @@ sub _fork {
 sub _child {
     my ($writer, $log, $options) = @_;
     %RUNNING = ();
+    TestPrepared::forget();
     alarm patience(1800);    # ends it behind a test that was killed
     open STDERR, '>&', $log or die "stderr: $!";
     # Makes `print` of a list one write, which no line of the engine splits: Perl would write each item.
@@ -115,7 +117,7 @@ sub command_of {
 sub spawn {
     my ($class, @command) = @_;
     my $log = File::Temp->new;
-    my $pid = _fork();
+    my $pid = TestPrepared::child($log, $log, 0, @command) // _fork();
     if (!$pid) {
         open STDERR, '>&', $log or die "stderr: $!";
         open STDOUT, '>&', $log or die "stdout: $!";
@@ -138,41 +140,23 @@ sub finish {
     return $class->finish_at('bin/pagi-server', @arguments);
 }
 
+# Like `finish`, for the named program in bin/.
+sub finish_of {
+    my ($class, $program, @arguments) = @_;
+    return $class->finish_at("bin/$program", @arguments);
+}
+
 # Like `finish`, for a command at another path.
 sub finish_at {
-    my ($class, $command, @arguments) = @_;
-    return _finished(sub {
-        exec $^X, (map { "-I$_" } @INC), $command, @arguments or die $!;
-    });
-}
-
-# Like `finish` for a program of bin/ that only checks, prints or refuses. In a default run of script/test it
-# runs in a fork of this process, which has the program's modules: to compile them is most of the work.
-sub finish_forked {
-    my ($class, $program, @arguments) = @_;
-    return $class->finish_at("bin/$program", @arguments) if !$ENV{PEREGRINE_BRIEF};
-    require PAGI::Server::Runner;
-    require PAGI::Server;
-    require Plack::Handler::Peregrine::Command if $program eq 'peregrine';
-    return _finished(sub {
-        ($0, @ARGV) = ("bin/$program", @arguments);
-        delete @SIG{ grep { defined $SIG{$_} } keys %SIG };
-        # The program ends the process.
-        print STDERR do "./bin/$program" // ($@ || "$program: $!");
-        POSIX::_exit(255);
-    });
-}
-
-# Runs code that does not return in a child: exit status, standard output, standard error.
-sub _finished {
-    my ($code) = @_;
+    my (undef, $command, @arguments) = @_;
+    my @command = ($^X, (map { "-I$_" } @INC), $command, @arguments);
     my ($out, $err) = (File::Temp->new, File::Temp->new);
-    my $pid = _fork();
+    my $pid = TestPrepared::child($out, $err, int patience(60), @command) // _fork();
     if (!$pid) {
         open STDOUT, '>&', $out or die $!;
         open STDERR, '>&', $err or die $!;
         alarm patience(60);
-        $code->();
+        exec @command or die $!;
     }
     my $ended  = ended($pid, patience(70));
     my $status = !defined $ended ? 'killed' : $ended & 127 ? "signal $ended" : $ended >> 8;
