@@ -234,22 +234,35 @@ subtest 'a Unix socket of an application that calls exit' => sub {
     }
 };
 
-subtest 'a program that opens a Unix socket for a process that it forks' => sub {
-    my $path   = "$directory/forks.sock";
-    my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), '-e', <<'PROGRAM', $path);
+# `our` keeps the server to the end of the program; `my` destroys it before.
+for my $declared (qw(our my)) {
+    subtest "a program that opens a Unix socket for a process that it forks ($declared)" => sub {
+        my $path   = "$directory/forks-$declared.sock";
+        my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), '-e', <<"PROGRAM", $path);
 use strict; use warnings; use PAGI::Server;
-our $server = PAGI::Server->new(app => sub { die "no lifespan\n" }, socket => $ARGV[0], quiet => 1);
-$server->open_listeners;
-pipe my $reader, our $writer or die $!;
-my $pid = fork // die $!;
-exit 0 if $pid;
-close $writer;
-readline $reader;
-print STDERR 'the file is ', -S $ARGV[0] ? 'there' : 'gone', "\n";
+$declared \$server = PAGI::Server->new(app => sub { die "no lifespan\n" }, socket => \$ARGV[0], quiet => 1);
+\$server->open_listeners;
+pipe my \$reader, our \$writer or die \$!;
+my \$pid = fork // die \$!;
+exit 0 if \$pid;
+close \$writer;
+readline \$reader;
+print STDERR 'the file is ', -S \$ARGV[0] ? 'there' : 'gone', "\\n";
 PROGRAM
-    is($server->wait, 0, 'the program ends');
-    # The pipe's end is closed after END blocks.
-    ok($server->wait_for_log(qr/the file is (there)$/m), '... and leaves the file');
+        is($server->wait, 0, 'the program ends');
+        # The pipe's end is closed after END blocks.
+        ok($server->wait_for_log(qr/the file is (there)$/m), '... and leaves the file');
+    };
+}
+
+subtest 'a program that opens a Unix socket, and does not serve' => sub {
+    my $path = "$directory/unused.sock";
+    {
+        my $server = PAGI::Server->new(app => sub { die "no lifespan\n" }, socket => $path, quiet => 1);
+        $server->open_listeners;
+        ok(-S $path, 'the file is there');
+    }
+    ok(!-e $path, '... and goes with the server');
 };
 
 subtest 'several places' => sub {

@@ -5,7 +5,7 @@ use warnings;
 
 our $VERSION = '0.003000';
 
-use Errno  qw(EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT);
+use Errno  qw(EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT ECONNREFUSED);
 use Socket qw(
     AF_INET AF_INET6 AF_UNIX AI_PASSIVE IPPROTO_IPV6 IPV6_V6ONLY NI_NUMERICHOST NI_NUMERICSERV SOCK_CLOEXEC
     SOCK_NONBLOCK SOCK_STREAM SOL_SOCKET SO_REUSEADDR SO_REUSEPORT getaddrinfo getnameinfo pack_sockaddr_un
@@ -82,7 +82,7 @@ sub begin_to_serve {
 # Where the application calls `exit`, or the program ends by an exception, no server stops in order.
 END {
     local ($?, $!);
-    $_->remove_file for grep { defined && $serves == $$ } @OPEN;
+    $_->remove_file for grep { defined } @OPEN;
 }
 
 # Listeners without sockets, with the port that was asked for; one that cannot be opened has a `problem`.
@@ -328,14 +328,27 @@ sub own_file {
     return;
 }
 
-# Removes the socket's file in the process that made it, unless another file has taken its place.
+# Removes the socket's file in the process that made it, unless another file has taken its place. Where this
+# process has not begun to serve, a process that it has forked may do so, whose clients need the file.
 sub remove_file {
     my ($self) = @_;
     my $file = delete $self->{file};
     return if !defined $file || $self->{pid} != $$;
     my ($device, $inode) = lstat $self->{path} or return;
-    unlink $self->{path} if "$device:$inode" eq $file;
+    return if "$device:$inode" ne $file;
+    if ($serves != $$) {
+        $self->leave_sockets;
+        return if _has_listener($self->{path});
+    }
+    unlink $self->{path};
     return;
+}
+
+# Whether a process listens at a path; also if its queue is full.
+sub _has_listener {
+    my ($path) = @_;
+    socket(my $socket, AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) or return 1;
+    return connect($socket, pack_sockaddr_un($path)) || $! != ECONNREFUSED ? 1 : 0;
 }
 
 # ---- Inherited sockets ----------------------------------------------------------------------------
@@ -436,7 +449,7 @@ program has any, those of other servers.
 
     Peregrine::Listener->begin_to_serve;
 
-From then on the exit of this process removes files of its Unix sockets.
+From then on L</remove_file> in this process does not ask whether another process listens.
 
 =head2 sockets
 
@@ -455,7 +468,8 @@ The file of a socket that a L<Peregrine::Handover> has brought is this process's
     $listener->remove_file;
 
 Removes the file of a Unix socket that C<open_all> has made, if it is still the same one. So does the end of
-the program.
+the program. Before L</begin_to_serve> the socket is closed first, and the file stays if another process
+listens there.
 
 =head2 facts
 
