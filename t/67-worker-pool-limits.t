@@ -4,8 +4,10 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use Peregrine;
 use Test::More;
-use TestPool qw(application calls);
+use TestMaster qw(loop_until master);
+use TestPool   qw(application calls);
 use TestServer;
 use TestTools   qw(wait_for);
 use TestWorkers qw(write_file);
@@ -17,11 +19,12 @@ my $pool = write_file('limits-pool.pl', <<'PERL');
 use strict;
 use warnings;
 END { print STDERR "END of the pool's file\n" }
-my $kept;
+my ($kept, $size);
 {
     handlers => {
         pid   => sub { return $$ },
-        grow  => sub { $kept = 'x' x (128 << 20); return $$ },
+        # A constant size would make perl take the memory while it compiles.
+        grow  => sub { $size = 128 << 20; $kept = 'x' x $size; return $$ },
         alarm => sub { alarm 1000; return 'set' },
         left  => sub { return alarm 0 },
     },
@@ -32,6 +35,16 @@ sub answer {
     my ($server, $name) = @_;
     my ($outcome) = calls($server, [$name]);
     return $outcome->[0] eq 'done' ? $outcome->[1] : "@$outcome";
+}
+
+# A log in memory.
+my $LOGGED = '';
+
+package Log {
+    sub new   { return bless {}, shift }
+    sub warn  { my ($self, $text) = @_; $LOGGED .= "$text\n"; return }
+    sub error { my ($self, $text) = @_; $LOGGED .= "$text\n"; return }
+    sub info  { return }
 }
 
 for my $engine (qw(inline process)) {
@@ -52,12 +65,30 @@ for my $engine (qw(inline process)) {
         my $pid;
         ok wait_for(sub { $pid = answer($server, 'pid'); return $pid =~ /\A\d+\z/ && $pid != $grown }),
             'another process takes its place';
-        ok $server->wait_for_log(qr/pool_max_rss/), 'the log says why' if $engine eq 'process';
         is $server->stop, 0, 'the server stops';
         is scalar(() = $server->log =~ /END of the application/g), 1,
             'END blocks of the application run in no process of the pool';
         is scalar(() = $server->log =~ /END of the pool's file/g), 2, 'those of its own file in each';
     };
 }
+
+subtest 'a process that has grown before its master hears that it is ready' => sub {
+    my ($limit, $size) = (100 << 20, 128 << 20);
+    my $serve = sub {
+        my ($record) = @_;
+        my $link     = $record->{link};
+        my $bytes    = Peregrine::resident_bytes($$);
+        my $kept     = 'x' x $size;
+        $link->say(ready => $bytes);
+        $link->wait until $link->read_lines || $link->has_ended;
+        return length $kept ? 0 : 1;
+    };
+    my $master = master(count => 1, limits => { rss => $limit }, run => $serve, log => Log->new);
+    $master->start->retain;
+    ok loop_until(sub { $master->replaced }), 'is replaced';
+    unlike $LOGGED, qr/at its start/, '... as one that has grown';
+    my $stopped = $master->stop;
+    ok loop_until(sub { $stopped->is_ready }), 'the master stops';
+};
 
 done_testing;

@@ -99,7 +99,7 @@ sub ready {
         Peregrine::Fork::show_again();
         Peregrine::end_with_parent(0);
     }
-    $self->{link}->say('ready');
+    $self->{link}->say(ready => $self->{is_thread} ? () : Peregrine::resident_bytes($$));
     return;
 }
 
@@ -174,7 +174,7 @@ with: 0, also if the server did not start and has said why; 1 if the loop was le
 
     $child->ready;
 
-The server serves.
+The server serves. The master hears how much memory the process has.
 
 =head2 failed
 

@@ -527,10 +527,11 @@ sub _hear {
 }
 
 sub _ready {
-    my ($self, $child) = @_;
+    my ($self, $child, $bytes) = @_;
     return if $child->{state} ne 'starting';
-    $child->{state} = 'serving';
-    $child->{since} = Peregrine::Deadline::now();
+    $child->{began_with} = $bytes if ($bytes // '') =~ /\A[0-9]{1,18}\z/;
+    $child->{state}      = 'serving';
+    $child->{since}      = Peregrine::Deadline::now();
     # Looks at the child's memory at its start, before requests make it grow (_has_grown).
     $self->_check_limits($child, $child->{since});
     my $old = $child->{replaces} ? $self->{children}{ $child->{replaces} } : undef;
@@ -1010,8 +1011,9 @@ sub _rss_option { return 'max_worker_rss' }
 # child would be replaced as soon as it serves.
 sub _has_grown {
     my ($self, $child, $limit, $now) = @_;
-    my $is_new = !$child->{rss_from};
-    $child->{rss_from} = $now if $is_new;
+    # The first look may be late, when requests have made the child grow.
+    my $is_new = !$child->{rss_from} && ($child->{began_with} // $limit + 1) > $limit;
+    $child->{rss_from} //= $now;
     return 0 if $now < $child->{rss_from} || !_is_beyond($child, $limit, $now);
     return 1 if !$is_new;
     $child->{rss_from} = $now + LARGE_S;

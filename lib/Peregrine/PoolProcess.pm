@@ -63,7 +63,7 @@ sub run {
     Peregrine::end_with_parent(0);
     my ($link, $log, $number) = @{$self}{qw(link log number)};
     $link->on_no_room(sub { $log->error("pool process $number: $_[0]"); return 1 });
-    $link->say('ready');
+    $link->say(ready => Peregrine::resident_bytes($$));
     my $is_told = eval { $self->_drain if $self->_serve eq 'stop'; 1 };
     $self->_note_failure('ends', $@) if !$is_told;
     $self->{words}->set($self->{place}, 0);
