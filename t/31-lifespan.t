@@ -175,7 +175,8 @@ subtest 'failed' => sub {
         lifespan_startup_timeout => 0.1,
         shutdown_timeout         => 120
     );
-    like($message, qr/Lifespan startup timed out after 0\.1s/, 'a startup that hangs times out');
+    my $late = qr/Lifespan startup timed out after 0\.1s \(lifespan_startup_timeout\)/;
+    like($message, $late, 'a startup that hangs times out');
     cmp_ok(time - $began, '<', 60, '... and has no more time after that');
 };
 
@@ -232,8 +233,12 @@ subtest 'later' => sub {
             async sub { await $_[2]->({ type => 'lifespan.shutdown.failed', message => 'stuck' }) },
             qr/lifespan shutdown failed: stuck/
         ],
-        [ 'a dying shutdown',   async sub { die "at last\n" }, qr/died during lifespan shutdown: at last/ ],
-        [ 'a hanging shutdown', sub { Future->new }, qr/lifespan shutdown timed out after [12][.\d]*s/ ],
+        [ 'a dying shutdown', async sub { die "at last\n" }, qr/died during lifespan shutdown: at last/ ],
+        [
+            'a hanging shutdown',
+            sub { Future->new },
+            qr/lifespan shutdown timed out after [12][.\d]*s \(shutdown_timeout\)/
+        ],
         )
     {
         my ($name, $end,  $says) = @$case;

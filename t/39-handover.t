@@ -207,9 +207,9 @@ subtest 'a new program that hangs' => sub {
     ok($server->wait_for_log(qr/process $new is about to take over already/), 'one at a time');
     # The process that loads, and hears of nothing; on a busy machine it may not come to that in 7 s.
     wait_for(sub { content("$dir/loads") || $server->log =~ /process $new does not serve/ });
-    my @all = ($new, content("$dir/loads") || (), children($new));
-    ok($server->wait_for_log(qr/process $new does not serve after 7 s: SIGKILL/),
-        'the new program is given up');
+    my @all  = ($new, content("$dir/loads") || (), children($new));
+    my $late = 'does not serve after 7 s (lifespan_startup_timeout + heartbeat_timeout): SIGKILL';
+    ok($server->wait_for_log(qr/process $new \Q$late\E/), 'the new program is given up');
     ok($server->wait_for_log(qr/$new was killed by SIGKILL and has not taken over: this one goes on/),
         '... and the old one goes on');
     ok(wait_for(sub { are_gone(@all) }), '... nothing of it is left');

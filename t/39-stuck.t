@@ -145,7 +145,7 @@ my @STANDING = map { [ $_, begin($START{$_}->('--workers', 2, '--heartbeat-timeo
 my $AGE = qr/which came [1-9]\d*\.\d s ago/;
 my $STACK =
     qr/    \S+::wait_for_lock .+\n(?:    \S+::(?:http|__ANON__) .+\n)*(?! )/;    # the application's frames
-my $LONG = qr/has been at one event for 1 s/;
+my $LONG = qr/has been at one event for 1 s \(request_kill_timeout\)/;
 
 for (@BLOCKED) {
     my ($mode, $begun) = @$_;
@@ -196,7 +196,7 @@ for (@STANDING) {
         finds(
             $begun,
             'a worker whose loop stands',
-            qr/has not answered for 2 s/,
+            qr/has not answered for 2 s \(heartbeat_timeout\)/,
             qr{in request \d+-\d+ GET /sleep at \S+ line \d+\n    \S+::\S+ called at}, $mode
         );
         is($begun->[0]->stop, 0, 'the server ends well');
@@ -247,7 +247,11 @@ for my $placement ([], ['--preload-app'], not_repeated([qw(--engine thread)], [q
         $server->signal('TERM');
         is($server->wait, 0, 'TERM ends the server');
         cmp_ok(time - $begun, '<', 10, '... in time');
-        like($server->log, qr/did not leave in time: SIGKILL/, '... and the worker is killed');
+        like(
+            $server->log,
+            qr/did not leave in time \(shutdown_timeout\): SIGKILL/,
+            '... and the worker is killed'
+        );
     };
 }
 

@@ -144,9 +144,10 @@ subtest 'a first start' => sub {
 
 subtest 'the time for a start' => sub {
     my %options = (lifespan_startup_timeout => 20, heartbeat_timeout => 5);
-    my @times   = map { Peregrine::Server::Configuration->new(%options, @$_)->start_timeout } [],
-        [ warm_up => '/' ];
-    is_deeply \@times, [ 25, 45 ], 'is longer by that of the warm-up';
+    my @both    = map { Peregrine::Server::Configuration->new(%options, @$_) } [], [ warm_up => '/' ];
+    is_deeply [ map { $_->start_timeout } @both ], [ 25, 45 ], 'is longer by that of the warm-up';
+    is_deeply [ map { $_->deadline_names->{start} } @both ],
+        [ map { "${_}lifespan_startup_timeout + heartbeat_timeout" } '', '2 * ' ], '... as messages say';
 };
 
 subtest 'USR2' => sub {

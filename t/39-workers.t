@@ -282,8 +282,8 @@ subtest 'a worker that is stuck' => sub {
     my %before = workers($port, 2);
     my %alive  = connections($port, 2);
     $alive{1}->send("GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n");
-    ok($server->wait_for_log(qr/worker 1 \($before{'1'}\) has not answered for 1 s and was killed/),
-        'is killed');
+    my $late = qr/has not answered for 1 s \(heartbeat_timeout\) and was killed/;
+    ok($server->wait_for_log(qr/worker 1 \($before{'1'}\) $late/), 'is killed');
     my $at = qr/at \S*app\.pl line \d+/;
     like(
         $server->log,

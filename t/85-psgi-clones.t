@@ -386,8 +386,9 @@ APP
         get($port, '/exit');
         ok wait_for(sub { -e "$dir/held" }, 60), 'an interpreter hangs at its start';
         if ($limited) {
-            my $late = 'the thread did not start within ' . 2 * $PATIENCE . ' s and is left alone';
-            ok $server->wait_for_log(qr/interpreter \d cannot start: $late/), '... and is given up';
+            my $late = 'the thread did not start within ' . 2 * $PATIENCE . ' s ';
+            my $why  = '(lifespan_startup_timeout + heartbeat_timeout) and is left alone';
+            ok $server->wait_for_log(qr/interpreter \d cannot start: $late\Q$why\E/), '... and is given up';
             unlink "$dir/hold";
             ok wait_for(sub { threads_of($pid) == 5 }, 60), '... another one takes its place';
         }
@@ -437,7 +438,8 @@ subtest 'interpreters that do not come back' => sub {
         qr/GET \/lock\?x=1, which came \d+\.\d s ago, at .+ line \d+\n    \S+::wait_for_lock called at/;
     ok $server->wait_for_log(qr/interpreter \d is stuck in request \d+-\d+ $where/), 'the log says where';
     ok $server->wait_for_log(qr/is stuck in request \d+-\d+ GET \/begun/),           '... of both';
-    my $left = qr/interpreter \d has been at one event for $PATIENCE s and is left alone: another one takes/;
+    my $why  = "has been at one event for $PATIENCE s (request_kill_timeout) and is left alone";
+    my $left = qr/interpreter \d \Q$why\E: another one takes/;
     ok wait_for(sub { 2 == (() = $server->raw_log =~ /$left/g) }, 60),
         '... and that others take their places';
     is((words($kept[0], '/'))[0], $pid, 'the connection goes on, as does the process');

@@ -56,7 +56,7 @@ sub new {
         %args{
             qw(loop log run counters on_serving before_fork stop_timeout start_timeout heartbeat_timeout
                 limits first_takes_over hear stands_in sends busy_timeout role canary_time is_helper places
-                identity)
+                identity named)
         },
         wanted     => $args{count},
         children   => {},                        # by id
@@ -86,8 +86,11 @@ sub new {
 sub _templates {
     my ($self, $args) = @_;
     Peregrine::adopt_orphans() or die "workers cannot be forked from a template: $!\n";
-    return Peregrine::Templates->new(%{$args}{qw(loop log load run on_word start_timeout identity)},
-        on_change => weakly($self, '_has_template'),);
+    return Peregrine::Templates->new(
+        %{$args}{qw(loop log load run on_word start_timeout identity)},
+        set_by    => $self->_set_by('start'),
+        on_change => weakly($self, '_has_template'),
+    );
 }
 
 sub _has_template {
@@ -864,6 +867,7 @@ sub _let_go {
     my ($self, $child, $reason) = @_;
     return if $child->{state} eq 'leaving';
     my @message = ($reason eq 'stop' ? 'stop' : 'retire', $reason);
+    $child->{leaves_by} = $message[0] eq 'stop' || $reason eq 'restart' ? 'stop' : 'recycle';
     $self->_tell_to_leave($child, $self->{stop_timeout}->(@message), @message);
     return;
 }
@@ -903,6 +907,7 @@ sub _end {
     # A child that is retiring is told to stop as all others are. A starting child has no requests.
     for my $child ($self->children) {
         my $limit = $child->{state} eq 'starting' ? min($seconds, $self->_start_left) : $seconds;
+        $child->{leaves_by} = 'stop' if $limit == $seconds;
         $self->_tell_to_leave($child, $limit, @message);
     }
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
@@ -969,16 +974,26 @@ sub _look {
     $self->{looked} = $now;
     for my $child ($self->children) {
         my $state = $child->{state};
-        my ($since, $limit, $what) =
-              $state eq 'starting' ? ($child->{since}, $self->{start_timeout}, 'did not start within %s s')
-            : $state eq 'serving' ? ($child->{heard}, $self->_silence_of($child), 'has not answered for %s s')
-            :                       ($child->{deadline}, 0.001, 'did not leave in time');
-        $self->_kill($child, $what =~ s/%s/$limit/r) if $limit && $now >= $since + $limit;
+        my ($since, $limit, $option, $what) =
+            $state eq 'starting'
+            ? ($child->{since}, $self->{start_timeout}, 'start', 'did not start within %s s')
+            : $state eq 'serving'
+            ? ($child->{heard}, $self->_silence_of($child), 'silence', 'has not answered for %s s')
+            : ($child->{deadline}, 0.001, $child->{leaves_by}, 'did not leave in time');
+        $self->_kill($child, $what =~ s/%s/$limit/r . $self->_set_by($option))
+            if $limit && $now >= $since + $limit;
         $self->_check_busy($child, $now);
         $self->_check_limits($child, $now) if $state eq 'serving';
     }
     $self->_look_at_canary($now);
     return $self->_look_later;
+}
+
+# The options that set a deadline, for the message about a child that has missed it.
+sub _set_by {
+    my ($self, $deadline) = @_;
+    my $names = defined $deadline ? ($self->{named} || {})->{$deadline} : undef;
+    return defined $names ? " ($names)" : '';
 }
 
 # Seconds for which a child may be silent.
@@ -993,7 +1008,7 @@ sub _check_busy {
     my $limit = defined $child->{busy} ? $self->{busy_timeout} : 0 or return;
     my $since = $self->busy_words->get($child->{busy})             or return;
     return if $now - $since / 1000 < $limit;
-    $self->_kill($child, "has been at one event for $limit s", 'request');
+    $self->_kill($child, "has been at one event for $limit s" . $self->_set_by('busy'), 'request');
     return;
 }
 
@@ -1145,6 +1160,11 @@ further words that a child may say, called with the child and the text.
 Seconds after which a child is killed that does not start, that is silent, or that is still at one event, as
 the word C<busy> of L</busy_words> says. 0: never. C<heartbeat_timeout> may be a function of the child's
 number.
+
+=item named
+
+The names of the options that set these times, for messages: C<start>, C<silence>, C<busy>, C<stop>, and
+C<recycle>, the time of a child that leaves for another reason than a stop or a restart.
 
 =item stop_timeout
 

@@ -18,7 +18,7 @@ use constant LEAVE_S => 10;
 sub new {
     my ($class, %args) = @_;
     return bless {
-        %args{qw(loop log load run on_word on_change start_timeout identity)},
+        %args{qw(loop log load run on_word on_change start_timeout set_by identity)},
         all    => {},       # by pid
         starts => undef,    # starts that failed in a row; undef: none was successful yet
     }, $class;
@@ -49,7 +49,8 @@ sub _start {
         on_end   => weakly($self, '_gone'),
     );
     $self->{all}{ $template->pid } = $template;
-    $template->limit($self->{start_timeout}, 'has not loaded within %s s') if $self->{start_timeout};
+    $template->limit($self->{start_timeout}, 'has not loaded within %s s' . $self->{set_by})
+        if $self->{start_timeout};
     return $template;
 }
 
@@ -202,7 +203,7 @@ A current one that ends unasked is replaced, with growing pauses while that fail
 
 C<load>, C<run> and C<on_word>: see L<Peregrine::Template/start>. C<on_change> is called when another template
 has become the current one. C<start_timeout>: seconds after which one that is still loading is killed; 0:
-never. C<log> is a L<PAGI::Server::Log>.
+never; C<set_by>: what its message says after that. C<log> is a L<PAGI::Server::Log>.
 
 =head2 renew
 

@@ -276,7 +276,7 @@ sub _answered {
         return Future->done(1);
     }
     my $message =
-          $outcome eq 'timeout'   ? "Lifespan startup timed out after ${timeout}s"
+          $outcome eq 'timeout'   ? "Lifespan startup timed out after ${timeout}s (lifespan_startup_timeout)"
         : $outcome eq 'abandoned' ? 'Lifespan startup was given up: the server was taken out of its loop'
         : $outcome eq 'cannot'    ? $detail
         : length $detail          ? "Lifespan startup failed: $detail"
@@ -352,7 +352,9 @@ sub _answer_to_shutdown {
         my ($outcome, $detail) = @_;
         my $trouble =
             $outcome eq 'timeout'
-            ? 'lifespan shutdown timed out after ' . (sprintf('%.1f', $timeout) =~ s/\.0\z//r) . 's'
+            ? 'lifespan shutdown timed out after '
+            . (sprintf('%.1f', $timeout) =~ s/\.0\z//r)
+            . 's (shutdown_timeout)'
             : $outcome eq 'failed' ? "lifespan shutdown failed: $detail"
             : $outcome eq 'ended'
             && defined $detail ? "the application died during lifespan shutdown: $detail"

@@ -43,6 +43,7 @@ sub _start {
         count             => 1,
         heartbeat_timeout => $heartbeat,
         start_timeout     => $heartbeat,
+        named             => { start => 'heartbeat_timeout', silence => 'heartbeat_timeout' },
         stop_timeout      => sub { SHUTDOWN_S + 1 },
         run               => sub {
             my ($record) = @_;

@@ -86,6 +86,7 @@ sub start {
         log           => $log,
         count         => $count,
         start_timeout => $configuration->start_timeout,
+        named         => $configuration->deadline_names,
         stop_timeout  => sub { $weak->deadline->for_interpreter($weak->options, @_) },
         serve         => \&_serve_in_clone,
         facts         => {

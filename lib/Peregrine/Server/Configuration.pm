@@ -273,6 +273,21 @@ sub start_timeout {
     return $startup ? $startup * (defined $warm_up ? 2 : 1) + ($heartbeat || LOAD_S) : 0;
 }
 
+# The options that set deadlines of processes, for messages: Peregrine::Master/named.
+sub deadline_names {
+    my ($self) = @_;
+    my ($heartbeat, $warm_up) = @{ $self->{options} }{qw(heartbeat_timeout warm_up)};
+    return {
+        start => (defined $warm_up ? '2 * ' : '')
+            . 'lifespan_startup_timeout + '
+            . ($heartbeat ? 'heartbeat_timeout' : LOAD_S . ' s'),
+        silence => $heartbeat ? 'heartbeat_timeout' : undef,
+        busy    => 'request_kill_timeout',
+        stop    => 'shutdown_timeout',
+        recycle => 'shutdown_timeout + recycle_timeout',
+    };
+}
+
 # Seconds between signs of life of a process without an application. It never blocks, so it gives them even if
 # heartbeat_timeout is 0 because applications may block.
 sub engine_heartbeat {
@@ -392,6 +407,12 @@ without sockets.
 
 Seconds that an interpreter has for its start (0: no limit), and within which a process without an
 application shows that it lives.
+
+=head2 deadline_names
+
+    my $names = $configuration->deadline_names;    # { start => 'lifespan_startup_timeout + ...', ... }
+
+The options by which users set those and other deadlines, see L<Peregrine::Master/named>.
 
 =head2 by_chance
 

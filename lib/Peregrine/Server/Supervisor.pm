@@ -51,6 +51,7 @@ sub use_loop {
     $self->{takeover} = Peregrine::Server::Takeover->new(
         %{$self}{qw(loop log pid_file)},
         limit   => $self->{configuration}->start_timeout,
+        set_by  => $self->{configuration}->deadline_names->{start},
         process => $process,
         # The monitor has none before the start.
         listeners => sub { return ($weak->{listeners}, $weak->{monitor}->listeners) },
@@ -279,6 +280,7 @@ sub _master_arguments {
         log           => $self->{log},
         counters      => $self->{monitor}->counters,
         start_timeout => $self->{configuration}->start_timeout,
+        named         => $self->{configuration}->deadline_names,
         stop_timeout  => sub {
             my ($way, @why) = @_;
             return $weak->{reload}->timeout if $way eq 'renew';
@@ -323,6 +325,7 @@ sub _make_master {
     return Peregrine::Master->new(
         $self->_master_arguments,
         $pool ? (log => $pool->log, identity => $pool->identity) : (),
+        named             => $configuration->deadline_names,
         count             => $pool  ? $pool->workers                                  : $placement->processes,
         places            => $joins ? $placement->places($pool ? $pool->workers : ()) : 0,
         spread            => $self->{spread},

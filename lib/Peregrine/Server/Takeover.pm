@@ -13,7 +13,8 @@ use Peregrine::Listener;
 use Scalar::Util qw(weaken);
 
 # `loop`, `log`, `process`, `pid_file`; `listeners`: returns a list; `limit`: seconds that a new program has
-# for its start; `leave`: called in the old program when the new one serves.
+# for its start; `set_by`: the options that say so; `leave`: called in the old program when the new one
+# serves.
 sub new {
     my ($class, %args) = @_;
     my $self = bless {%args}, $class;
@@ -74,7 +75,7 @@ sub _limit {
 
 sub _kill {
     my ($self, $pid, $seconds) = @_;
-    $self->{log}->error("SIGUSR2: process $pid does not serve after $seconds s: SIGKILL");
+    $self->{log}->error("SIGUSR2: process $pid does not serve after $seconds s ($self->{set_by}): SIGKILL");
     return kill KILL => $pid;
 }
 
@@ -156,7 +157,7 @@ starts the program, this class decides when the old one leaves.
 =head2 new
 
     my $takeover = Peregrine::Server::Takeover->new(
-        loop => $loop, log => $log, limit => 80, process => $process,
+        loop => $loop, log => $log, limit => 80, set_by => 'lifespan_startup_timeout', process => $process,
         pid_file => $file, listeners => sub { return $listeners }, leave => sub { $supervisor->retire },
     );
 

@@ -96,6 +96,7 @@ sub start {
         notice            => $self->{notice},
         untaken           => sub { return $weak->for_interpreter->untaken },
         start_timeout     => $self->{configuration}->start_timeout,
+        named             => $self->{configuration}->deadline_names,
         heartbeat_timeout => 0,
         limits            => { rss => $self->{options}{pool_max_rss} },
         stop_timeout      => sub { return $weak->{deadline}->for_interpreter($weak->{options}, @_) },
@@ -293,7 +294,7 @@ sub _check_busy {
     my ($self, $child, $now) = @_;
     my $until = $self->_word($child);
     return if $until <= Peregrine::PoolProcess::IDLE || $now * 1000 < $until;
-    $self->_kill($child, 'was at a call whose time is up', 'request');
+    $self->_kill($child, 'was at a call whose time is up (pool_timeout, or its own)', 'request');
     return;
 }
 
