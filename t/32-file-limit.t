@@ -38,4 +38,20 @@ for my $way ([], [qw(--workers 1)], [qw(--engine thread)], [qw(--engine process 
     is(-s $log, LIMIT, '... the file is as it was');
 }
 
+subtest 'less than an interpreter shares with the engine' => sub {
+    my $server = TestServer->spawn(
+        'sh', '-c', 'ulimit -f ' . (20 << 20) / 512 . '; exec "$@"',
+        'sh', $^X,
+        (map { "-I$_" } @INC),
+        qw(bin/pagi-server -E production --port 0 --no-access-log --engine process --workers 1), $app
+    );
+    isnt($server->wait, 0, 'the server does not start');
+    my $why = 'the memory that it shares with the engine counts as a file of \d+ MiB';
+    like(
+        $server->log,
+        qr/cannot join the engine: $why, and files may not be so long: see ulimit -f/,
+        '... and the log says why'
+    );
+};
+
 done_testing;

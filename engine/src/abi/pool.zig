@@ -29,6 +29,7 @@ const Handed = @import("offer.zig").Handed;
 const Offers = @import("offer.zig").Offers;
 const ring = @import("ring.zig");
 const Seat = @import("seat.zig").Seat;
+const Shared = @import("shared.zig").Shared;
 const Wish = @import("shared.zig").Wish;
 const types = @import("types.zig");
 const unanswered = @import("unanswered.zig");
@@ -411,7 +412,7 @@ pub const Pool = struct {
 
     fn tellLeftOut(pool: *Pool, err: anyerror) void {
         const others = pool.worker.troubles.joins.add(pool.worker.clock.now) orelse return;
-        var buffer: [160]u8 = undefined;
+        var buffer: [256]u8 = undefined;
         const text = "An interpreter cannot join the engine: {s}{f}";
         pool.worker.say(.err, &buffer, text, .{ reasonText(err), others });
     }
@@ -423,6 +424,8 @@ pub const Pool = struct {
             error.ProcessDescriptorsExhausted => io.failureText(@backingInt(std.posix.E.MFILE)),
             error.SystemDescriptorsExhausted => io.failureText(@backingInt(std.posix.E.NFILE)),
             error.TooManyInterpreters => "there are too many interpreters",
+            error.FileTooLarge => std.fmt.comptimePrint("the memory that it shares with the engine counts " ++
+                "as a file of {d} MiB, and files may not be so long: see ulimit -f", .{Shared.bytes >> 20}),
             error.VersionDiffers => "another version of the program has started the interpreter",
             else => @errorName(err),
         };

@@ -13,7 +13,11 @@ const assert = std.debug.assert;
 pub const is_supported = is_linux;
 
 /// Reasons why memory or sockets cannot be shared.
-pub const Error = sys.ResourceError || error{Unsupported};
+pub const Error = sys.ResourceError || error{
+    Unsupported,
+    /// Memory counts as a file, and no file of this process may be so long (RLIMIT_FSIZE).
+    FileTooLarge,
+};
 
 /// Memory that other processes map, too. It begins as zeros. No process can make it shorter, so that writers
 /// find all of it.
@@ -62,7 +66,9 @@ pub const Memory = struct {
         const fd: sys.Fd = @intCast(rc);
         errdefer sys.close(fd);
         try done(linux.fchmod(fd, 0o600));
-        try done(linux.ftruncate(fd, @intCast(len)));
+        const truncated = linux.ftruncate(fd, @intCast(len));
+        if (linux.errno(truncated) == .FBIG) return error.FileTooLarge;
+        try done(truncated);
         try done(linux.fcntl(fd, linux.F.ADD_SEALS, seals));
         return rc;
     }
