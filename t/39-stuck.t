@@ -204,21 +204,31 @@ for (@STANDING) {
 }
 
 # Each worker's engine has a thread, and could accept while its application stands.
-connections_come(@$_) for not_repeated([ 'in a request', $LOCK ], [ 'in a callback of its loop', $LATER ]);
+connections_come(@$_)
+    for not_repeated(
+    [ 'in a request',                      $LOCK,  2 ],
+    [ 'in a callback of its loop',         $LATER, 2 ],
+    [ 'that was the only one before TTIN', $LOCK,  1 ]
+    );
 
 sub connections_come {
-    my ($where, $request) = @_;
-    return subtest "connections that come while a worker stands $where" => sub { are_served($request) };
+    my ($where, @how) = @_;
+    return subtest "connections that come while a worker stands $where" => sub { are_served(@how) };
 }
 
 sub are_served {
-    my ($request) = @_;
+    my ($request, $workers) = @_;
     flock $locked, LOCK_EX or die $!;
     my $server =
-        TestServer->command(qw(-E production --engine thread --workers 2 --heartbeat-timeout 0), $app);
+        TestServer->command(qw(-E production --engine thread --heartbeat-timeout 0 --workers), $workers,
+        $app);
     my $ask   = sub { TestClient->new($server->port)->send("GET $_[0] HTTP/1.1\r\nHost: h\r\n\r\n") };
     my $stuck = TestClient->new($server->port);
     ok(my $pid = is_alive($stuck), 'a worker') or return;
+    if ($workers < 2) {
+        $server->signal('TTIN');
+        ok(scalar two_connections($server->port), 'TTIN adds another one');
+    }
     $stuck->send($request);
     sleep 0.4;    # the engine gives the application 5 ms to accept
     my @come = map { $ask->('/') } 1 .. 12;

@@ -135,6 +135,14 @@ test "answers are sent when the host says so" {
 }
 
 test "an engine on a thread leaves connections to others while the host is in its own loop" {
+    try leaveConnections(.until_the_loop_ends);
+}
+
+test "an engine on a thread that leaves connections to others accepts when there are no others" {
+    try leaveConnections(.until_it_is_alone);
+}
+
+fn leaveConnections(comptime how: enum { until_the_loop_ends, until_it_is_alone }) !void {
     const world: World = try .start(.thread);
     defer world.stop();
     try testing.expectEqual(Code.ok, abi.peregrine_worker_set(world.handle, "accept_yield_ms", 1));
@@ -149,7 +157,13 @@ test "an engine on a thread leaves connections to others while the host is in it
     try loopback.send(client, "GET / HTTP/1.1\r\nHost: here\r\n\r\n");
     // The engine would give the request within a moment.
     try testing.expectEqual(0, (try world.poll(200)).len);
-    abi.loop.peregrine_loop_works(world.handle, 0);
+    switch (how) {
+        .until_the_loop_ends => abi.loop.peregrine_loop_works(world.handle, 0),
+        .until_it_is_alone => {
+            const code = abi.peregrine_worker_set(world.handle, "accept_yield_ms", 0);
+            try testing.expectEqual(Code.ok, code);
+        },
+    }
     for (0..100) |_| {
         const events = try world.poll(100);
         if (events.len > 0 and events[0].kind == .request) return;

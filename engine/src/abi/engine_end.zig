@@ -304,8 +304,14 @@ pub const EngineEnd = struct {
     /// are answered. Returns how long the worker may wait.
     fn heed(end: *EngineEnd, wanted_ms: i32) i32 {
         const most = end.worker.config.accept_yield_ms;
-        if (most == 0 or end.other != .thread) return wanted_ms;
+        if (end.other != .thread) return wanted_ms;
         const attention = &end.attention;
+        if (most == 0) {
+            // The other workers may have ended since this one has left accepting to them.
+            if (attention.since != null) end.worker.takeUpAccepting();
+            attention.since = null;
+            return wanted_ms;
+        }
         const released = end.events.released() catch return wanted_ms;
         const loop_since = end.loop_since.load(.monotonic);
         const works = loop_since != 0 or released != end.events.at and end.events.isReaderAtWork();

@@ -162,12 +162,22 @@ sub open {
 
 sub _make_engine {
     my ($self, $owner) = @_;
-    my $limits = $self->{placement}->engine_limits($self->options);
-    $limits->{accept_yield_ms} = YIELD_MS if $self->{role} eq 'prefork' && $self->{placement}->engines > 1;
-    $self->{engine} =
-        Peregrine::Server::Engine->make($self->{configuration}, limits => $limits, owner => $owner);
+    $self->{engine} = Peregrine::Server::Engine->make(
+        $self->{configuration},
+        limits => $self->_engine_limits($self->options),
+        owner  => $owner
+    );
     $self->{pid} = $$;
     return;
+}
+
+# Limits of the engine among these options, and those that depend on the number of engines.
+sub _engine_limits {
+    my ($self, $options) = @_;
+    my $placement = $self->{placement};
+    my $limits    = $placement->engine_limits($options);
+    $limits->{accept_yield_ms} = $placement->engines > 1 ? YIELD_MS : 0 if $self->{role} eq 'prefork';
+    return $limits;
 }
 
 # Binds the sockets before the application is loaded: nothing that it does has to be undone when an address is
@@ -388,7 +398,7 @@ sub change_interpreters {
     $placement->set_interpreters($count);
     my %share = $placement->share;
     $self->{configuration} = $self->{configuration}->shared_by(%share);
-    my $limits = $placement->engine_limits(\%share);
+    my $limits = $self->_engine_limits(\%share);
     for my $name (grep { $self->{engine} } sort keys %$limits) {
         next if $self->{engine}->worker->set($name => $limits->{$name}) >= 0;
         $self->{log}->error("the engine does not take $name = $limits->{$name}");
