@@ -275,6 +275,38 @@ test "a program that sleeps over large strings that were sent is woken to free t
     }
 }
 
+test "a program does not begin to sleep over large strings that were sent" {
+    var server: Server = try .startWith(&.{.{ "write_high_bytes", 4 * 1024 * 1024 }});
+    defer server.stop();
+    const client = try server.connect();
+    defer _ = c.close(client);
+    const body = try testing.allocator.alloc(u8, 2 * 1024 * 1024);
+    defer testing.allocator.free(body);
+    @memset(body, 'l');
+    body[body.len - 1] = '\n';
+    var loan: types.Loan = .{};
+    const ticket = try server.ask(client, get);
+    try testing.expectEqual(Code.done, try lend(&server, ticket, body, &loan));
+    const reader: std.Thread = try .spawn(.{}, expectEnd, .{ client, "l\n" });
+    defer reader.join();
+    const returned = &server.handle.home.thread.engine.returned;
+    for (0..3_000) |_| {
+        if (returned.isLarge()) break;
+        _ = c.poll(&.{}, 0, 10);
+    }
+    // The program has not looked yet, and this takes back the wakeup that told of the strings.
+    const began = seconds();
+    try testing.expectEqual(0, (try server.poll(60_000)).len);
+    try testing.expect(seconds() - began < 30);
+    try testing.expectEqual(&loan, abi.peregrine_returned(server.handle).?);
+}
+
+fn seconds() i64 {
+    var now: c.timespec = undefined;
+    std.debug.assert(c.clock_gettime(.MONOTONIC, &now) == 0);
+    return now.sec;
+}
+
 test "a loan comes back when its client leaves, and when its command comes too late" {
     var server: Server = try .start();
     defer server.stop();
