@@ -13,7 +13,7 @@ use Test::More;
 use TestClient qw(get);
 use TestRedis;
 use TestServer;
-use TestTools   qw(content free_port wait_for);
+use TestTools   qw(content free_port patience wait_for);
 use TestWorkers qw(are_gone children directory is_gone pid_in stop_master write_file);
 use TestWebSocket;
 use Time::HiRes qw(sleep time);
@@ -90,7 +90,7 @@ sub said { my ($server, $path) = @_; return get($server->port, $path)->{body} }
 
 sub reader {
     my ($server, $topic, $since) = @_;
-    my $socket = TestWebSocket->open($server->port, "/reader/$topic?" . ($since // ''), timeout => 20);
+    my $socket = TestWebSocket->open($server->port, "/reader/$topic?" . ($since // ''));
     my ($from) = $socket->next =~ /\Atext from (\S+)\z/ or die "not subscribed\n";
     $socket->{from} = $from;
     return $socket;
@@ -114,7 +114,7 @@ my ($port, $relay) = $redis->relay;
 my @servers = (server($url), server("redis://localhost:$port?prefix=t66:"));
 
 subtest 'channels' => sub {
-    my @sockets = map { TestWebSocket->open($_->port, '/channel/room', timeout => 20) } @servers;
+    my @sockets = map { TestWebSocket->open($_->port, '/channel/room') } @servers;
     my @names   = map { $_->next =~ s/\Atext //r } @sockets;
     like said($servers[0], '/publish/room/hello'), qr/\A1/, 'one server publishes';
     is $_->next, 'text hello', 'a client gets that' for @sockets;
@@ -172,14 +172,14 @@ subtest 'Redis is killed and started again' => sub {
     ok $servers[0]->wait_for_log(qr/hub: Redis is away: the connection was refused/), 'the log says it';
     my $began = time;
     is get($_->port, '/plain')->{body}, 'plain', 'a request is served' for @servers;
-    cmp_ok time - $began, '<', 2, 'at once';
+    cmp_ok time - $began, '<', patience(2), 'at once';
     like said($servers[0], '/publish/room/hello'), qr/failed: Unavailable/, 'publish fails';
     like said($servers[1], '/append/cut/lost'),    qr/failed: Un/,          'for topics, too';
     $redis->start;
     ok $servers[0]->wait_for_log(qr/hub: Redis is there again/), 'the log says that, too';
     push @acknowledged, publish_all($servers[1], 11, 20) while !@acknowledged || $acknowledged[-1] < 20;
     is_whole(until_last($_, 20), \@acknowledged, 'a reader') for @readers;
-    my @sockets = map { TestWebSocket->open($_->port, '/channel/room', timeout => 20) } @servers;
+    my @sockets = map { TestWebSocket->open($_->port, '/channel/room') } @servers;
     $_->next for @sockets;
     said($servers[1], '/publish/room/again');
     is $_->next, 'text again', 'channels work again' for @sockets;
@@ -187,7 +187,7 @@ subtest 'Redis is killed and started again' => sub {
 
 subtest 'a link is silent for ten seconds' => sub {
     my @readers = map { reader($_, 'cut') } @servers;
-    my @sockets = map { TestWebSocket->open($_->port, '/channel/room', timeout => 20) } @servers;
+    my @sockets = map { TestWebSocket->open($_->port, '/channel/room') } @servers;
     $_->next for @sockets;
     kill STOP => $relay;
     my @acknowledged = publish_all($servers[0], 31, 40);
@@ -195,7 +195,7 @@ subtest 'a link is silent for ten seconds' => sub {
     my $began = time;
     while (time - $began < 10) {
         my $at = time;
-        get($servers[1]->port, '/plain')->{body} eq 'plain' && time - $at < 2
+        get($servers[1]->port, '/plain')->{body} eq 'plain' && time - $at < patience(2)
             or return fail 'a request is served at once';
         sleep 0.5;
     }
@@ -243,7 +243,7 @@ subtest 'FLUSHALL' => sub {
     my @readers = map { reader($_, 'cut') } @servers;
     publish_all($servers[0], 101, 103);
     is_deeply until_last($_, 103), [ 101 .. 103 ], 'before' for @readers;
-    my @sockets = map { TestWebSocket->open($_->port, '/channel/room', timeout => 20) } @servers;
+    my @sockets = map { TestWebSocket->open($_->port, '/channel/room') } @servers;
     $_->next for @sockets;
     like $redis->ask('FLUSHALL'), qr/\A\+OK/, 'Redis is emptied';
     said($servers[0], '/publish/room/flushed');
@@ -331,7 +331,7 @@ subtest 'a program that is no Redis' => sub {
     like said($server, '/append/news/1'), qr/failed: Unavailable/, 'calls fail';
     my $began = time;
     is said($server, '/plain'), 'plain', 'requests are served' for 1 .. 20;
-    cmp_ok time - $began, '<', 2, 'at once';
+    cmp_ok time - $began, '<', patience(2), 'at once';
     is $server->stop, 0, 'the server stops';
     kill KILL => $pid;
     waitpid $pid, 0;

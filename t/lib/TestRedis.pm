@@ -10,7 +10,7 @@ use File::Temp ();
 use IO::Select ();
 use IO::Socket::INET;
 use POSIX     ();
-use TestTools qw(free_port wait_for);
+use TestTools qw(free_port patience wait_for);
 
 my $PROGRAM = '/usr/bin/redis-server';
 
@@ -68,11 +68,11 @@ sub kill {
 # Sends a command; returns the beginning of the answer.
 sub ask {
     my ($self, @words) = @_;
-    my $socket = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$self->{port}", Timeout => 5)
+    my $socket = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$self->{port}", Timeout => patience(5))
         or die "redis-server: $@\n";
     print {$socket} join '', '*' . @words . "\r\n", map { '$' . length($_) . "\r\n$_\r\n" } @words;
     $socket->flush;
-    return if !IO::Select->new($socket)->can_read(5);
+    return if !IO::Select->new($socket)->can_read(patience(5));
     sysread $socket, my $answer, 65_536;
     return $answer;
 }
