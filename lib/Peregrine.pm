@@ -534,6 +534,12 @@ C<_stopped> is called when the last connection is gone.
 Answers requests that wait for an interpreter (503), and from now on each one that finds no interpreter with
 time for it. Returns the number of requests that have waited.
 
+=head2 refuse_group
+
+    my $count = $worker->refuse_group(1);
+
+The same for requests of one group (L</add_group>), no interpreter of which comes any more.
+
 =head2 cut
 
     $worker->cut;

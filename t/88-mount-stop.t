@@ -149,6 +149,38 @@ PERL
     $server->stop;
 };
 
+# The workers of the mount, or those of the site, die while they load.
+for my $row ([ 'a mount', '/shop' ], [ 'the site', '' ]) {
+    my ($what, $path) = @$row;
+    subtest "no worker of $what can start" => sub {
+        my $flag   = "$dir/broken" . $path =~ tr{/}{-}r;
+        my $breaks = write_file('breaks.psgi', <<"PERL");
+die "no database\n" if -e '$flag';
+sub { exit 0 if \$_[0]{PATH_INFO} =~ /exit/; return [ 200, [ 'Content-Length' => 4 ], ['here'] ] }
+PERL
+        my ($shop, $main) = length $path ? ($breaks, $site) : ($site, $breaks);
+        my $server = TestServer->command_of(
+            'peregrine',          qw(-E production --engine process --no-access-log --workers 1),
+            '--queue-timeout',    600,
+            '--shutdown-timeout', 600,
+            '--mount',            "/=$main",
+            '--mount',            "/shop=$shop,workers=1,queue_timeout=600"
+        );
+        my $ask = sub { TestClient->new($server->port)->send("GET $_[0] HTTP/1.1\r\nHost: h\r\n\r\n") };
+        ok wait_for(sub { (($ask->("$path/")->response || {})->{body} // '') eq 'here' }), 'it serves';
+        open my $out, '>', $flag or die "$flag: $!";
+        close $out or die "$flag: $!";
+        $ask->("$path/exit")->response;
+        my $client = $ask->("$path/");
+        ok $server->wait_for_log(qr/failed \d times in a row/), 'then the next ones cannot start';
+        $server->signal('TERM');
+        is(($client->response || {})->{status}, 503, 'a request is refused long before the time is over');
+        is $server->wait, 0, '... and the server ends';
+        like $server->log, qr/no worker serves, refusing requests that wait for one \(503\): 1/,
+            '... the log tells of it';
+    };
+}
+
 # An instance of a server without time, whose worker always has a request that waits.
 package Instance {
     sub new              { return bless { refusals => 0, cuts => 0, timers => [] }, shift }

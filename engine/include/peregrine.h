@@ -263,6 +263,9 @@ void peregrine_end_websockets(peregrine_worker *worker);
 /* Refuses (503) requests that wait for an interpreter, and from now on each request that gets none at once:
  * for the end of a stop. Returns the number of requests that have waited; 0 without several interpreters. */
 int peregrine_refuse_waiting(peregrine_worker *worker);
+/* The same for requests of one group (peregrine_add_group(); 0: the first one), whose interpreters have gone
+ * and do not come again. */
+int peregrine_refuse_group(peregrine_worker *worker, int group);
 /* Cuts every connection now: an ABORTED event (server_shutdown) each, then PEREGRINE_STOPPED. */
 void peregrine_cut(peregrine_worker *worker);
 

@@ -1080,6 +1080,27 @@ test "requests that come after those that were refused wait no more, even where 
     try engine.expectWaiting(0);
 }
 
+test "requests of one group are refused, and those of another one wait" {
+    const engine: Engine = try .start(.{ .shop = true });
+    defer engine.stop();
+    var clients: [2]Client = undefined;
+    for (&clients) |*client| client.* = try engine.connect();
+    defer for (&clients) |*client| client.close();
+    try clients[0].get("/shop");
+    try clients[1].get("/");
+    try engine.expectWaiting(2);
+    for ([_]c_int{ -1, 2, 300 }) |none| {
+        try testing.expectEqual(0, abi.interpreters.peregrine_refuse_group(engine.handle, none));
+    }
+    try testing.expectEqual(1, abi.interpreters.peregrine_refuse_group(engine.handle, 1));
+    try clients[0].expect("503", "busy.\n");
+    try engine.expectWaiting(1);
+    // Later ones do not wait.
+    try clients[0].get("/shop");
+    try clients[0].expect("503", "busy.\n");
+    try engine.expectWaiting(1);
+}
+
 test "a group has limits of its own, and takes no places of others" {
     const Own = types.Own;
     var refusals: u64 = 0;

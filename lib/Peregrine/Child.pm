@@ -48,6 +48,7 @@ my %HEAR = (
     workers      => sub { my ($self, $count)   = @_; return $self->{server}->change_interpreters($count) },
     certificates => sub { my ($self, @message) = @_; return $self->{server}->take_certificates(@message) },
     turns        => sub { my ($self, $on)      = @_; return $self->{server}->take_turns($on) },
+    unserved     => sub { my ($self, $group)   = @_; return $self->{server}->refuse_group($group) },
 );
 
 sub _hear {
@@ -153,8 +154,8 @@ stops the child, after which the master starts another one; USR1 opens its logs 
 server are the master's.
 
 The server has the methods that L<Peregrine::Process> asks for, and C<retire>, C<stop_within>,
-C<reopen_logs>, C<connection_count>, C<take_turns>, and C<take_certificates> where certificates come by
-descriptors.
+C<reopen_logs>, C<connection_count>, C<take_turns>, C<refuse_group>, and C<take_certificates> where
+certificates come by descriptors.
 
 =head1 METHODS
 

@@ -106,6 +106,9 @@ sub given_up { return $_[0]{given_up} }
 
 sub replaced { return $_[0]{replaced} }
 
+# Whether there is no child, and the next one starts later, because others have failed.
+sub waits { return !%{ $_[0]{children} } && %{ $_[0]{timers} } ? 1 : 0 }
+
 sub busy_words { return $_[0]{shared}{busy}->words }
 sub tally      { return $_[0]{shared}{tally} }
 
@@ -1302,6 +1305,12 @@ The L<Peregrine::Tally> in which each child counts: an argument of L</new>, or m
     say 'keeps ', $master->wanted;
 
 The number of children that the master keeps.
+
+=head2 waits
+
+    $engine->tell('unserved') if $master->waits;
+
+Whether there is no child, and the next one starts later, because others have failed.
 
 =head2 is_running
 

@@ -72,6 +72,13 @@ pub export fn peregrine_refuse_waiting(handle: *Handle) callconv(.c) c_int {
     return @intCast(handle.call(Pool.refuseWaiting, .{pool}));
 }
 
+pub export fn peregrine_refuse_group(handle: *Handle, group: c_int) callconv(.c) c_int {
+    const engine = handle.ownEngine() orelse return 0;
+    const pool = engine.pool orelse return 0;
+    const number = std.math.cast(u8, group) orelse return 0;
+    return @intCast(handle.call(Pool.refuseGroup, .{ pool, number }));
+}
+
 pub export fn peregrine_join(join_socket: c_int, timeout_ms: c_int) callconv(.c) ?*Handle {
     return join(join_socket, .first, timeout_ms);
 }

@@ -796,6 +796,16 @@ pub const Pool = struct {
         return late;
     }
 
+    /// No interpreter of a group comes any more: the same for its requests. Returns how many were waiting.
+    pub fn refuseGroup(pool: *Pool, number: u8) u32 {
+        if (number >= pool.group_count) return 0;
+        const group = &pool.groups[number];
+        group.limits.queue_ms = 0;
+        const late = group.queue.count;
+        pool.refuseLate();
+        return late;
+    }
+
     fn refuse(pool: *Pool, offer: *Offer, cause: peregrine.RefusalCause) void {
         assert(offer.work == null);
         const exchange = pool.exchangeOf(offer);

@@ -391,6 +391,14 @@ sub take_turns {
     return;
 }
 
+# Refuses requests of a group without interpreters, while the server stops.
+sub refuse_group {
+    my ($self, $group) = @_;
+    my $count = $self->{engine} ? $self->{engine}->worker->refuse_group($group) : 0;
+    $self->{log}->warn("no worker serves, refusing requests that wait for one (503): $count") if $count;
+    return;
+}
+
 # Notes that there are more interpreters, or fewer: this engine's part of limits is another one.
 sub change_interpreters {
     my ($self, $count) = @_;
@@ -633,7 +641,7 @@ Closes what it has open; ends it, so that it can be started again; ends it witho
 
     $instance->on_replace(sub { my ($why) = @_; ... });
 
-=head2 accept_connections, change_interpreters, load_again, reopen_logs, fail_stalled
+=head2 accept_connections, refuse_group, change_interpreters, load_again, reopen_logs, fail_stalled
 
 What a L<Peregrine::Child> and a L<Peregrine::Process> tell it.
 

@@ -96,6 +96,9 @@ sub _try_later {
 
 sub _has_workers { return $_[0]{master} && !$_[0]{timer} ? 1 : 0 }
 
+# Whether there is no worker, and the next one starts later, because others have failed.
+sub waits { return $_[0]->_has_workers ? $_[0]{master}->waits : 1 }
+
 sub restart {
     my ($self) = @_;
     return $self->{master}->restart if $self->_has_workers;
@@ -189,6 +192,10 @@ Those of the mount, and of these options of the server where it has none.
     my $future = $pool->end('retire');
 
 As those of the master; C<restart> starts the interpreters at once if they could not start.
+
+=head2 waits
+
+Whether there is no worker, and the next one starts later, because others have failed.
 
 =head2 name, problem, replaced
 

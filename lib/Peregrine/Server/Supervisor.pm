@@ -10,6 +10,7 @@ use PAGI::Server::AccessLog;
 use PAGI::Server::Options;
 use PAGI::Server::TLS;
 use Peregrine::Deadline;
+use Peregrine::Later qw(later);
 use Peregrine::Listener;
 use Peregrine::Master;
 use Peregrine::Process;
@@ -27,6 +28,9 @@ use Scalar::Util qw(weaken);
 use Socket       qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 
 use constant WORKERS_MAX => PAGI::Server::Options::find('workers')->{max};
+
+# Seconds between two looks, during a stop, for applications none of whose workers can start.
+use constant LOOK_S => 1;
 
 # Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
@@ -601,6 +605,7 @@ sub _end_processes {
     return $self->{ending} if $self->{ending};
     my $monitor = $self->{monitor};
     $self->{deadline}->begin($self->{options}{shutdown_timeout});
+    $self->_refuse_unserved if $self->{engine_master};
     # At a take-over the new program shows the status from now on; otherwise it is shown to the end.
     my $status = $way eq 'retire'       ? $monitor->stop_process       : undef;
     my $engine = $self->{engine_master} ? $self->{engine_master}->$way : Future->done;
@@ -609,6 +614,18 @@ sub _end_processes {
         ->then(sub { $status || $monitor->stop_process })
         ->then(sub { $self->{hub}  ? $self->{hub}->stop_process : Future->done })
         ->then(sub { $self->{pool} ? $self->_stop_pool          : Future->done });
+}
+
+# Lets the engine refuse requests that would wait for the whole time of the stop, because no worker of theirs
+# can start. Looks again and again, as a start may fail meanwhile.
+sub _refuse_unserved {
+    my ($self) = @_;
+    return if $self->{ends_interpreters};
+    my $main   = $self->{master};
+    my @groups = ($main && $main->waits ? 0 : (), map { $_->group } grep { $_->waits } $self->pools);
+    $self->{engine_master}->tell(unserved => $_) for @groups;
+    later($self->{loop}, LOOK_S, $self, '_refuse_unserved');
+    return;
 }
 
 sub _end_interpreters {
