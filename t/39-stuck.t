@@ -301,7 +301,9 @@ for my $engine (not_repeated(qw(inline thread))) {
         ok($server->wait_for_log(qr/loops/), 'the application does not return');
         for my $count (1 .. 3) {
             $server->signal('TERM');
-            wait_for(sub { content("/proc/${\$server->pid}/status") =~ /^ShdPnd:\s+0+$/m });
+            # A process that the third one has ended is a zombie until it is waited for.
+            my $heard = qr/^(?:ShdPnd:\s+0+|State:\s+Z.*)$/m;
+            wait_for(sub { content("/proc/${\$server->pid}/status") =~ $heard });
         }
         ok(defined $server->wait, 'the third signal ends the process');
         like(
