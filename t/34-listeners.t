@@ -57,6 +57,8 @@ subtest 'options' => sub {
         [ { listen => ['5000'] },      qr/cannot have '5000': it must be HOST:PORT/ ],
         [ { listen => [':http'] },     qr/cannot have ':http': it must be HOST:PORT/ ],
         [ { listen => ['h:'] },        qr/cannot have 'h:': port is missing/ ],
+        [ { listen => ['[]:80'] },     qr/cannot have '\[\]:80': host is missing/ ],
+        [ { host   => '[]' },          qr/cannot have 'host => \[\], port => 5000': host is missing/ ],
         [ { listen => ['h:70000'] },   qr/the port must be an integer from 0 to 65535, not '70000'/ ],
         [ { listen => ['::1:80'] },    qr/an IPv6 address needs brackets/ ],
         [ { listen => ['localhost'] }, qr/cannot have 'localhost': it must be HOST:PORT, :PORT, \/path/ ],

@@ -6,6 +6,7 @@ use lib 't/lib';
 use File::Temp ();
 use Certificates;
 use Fcntl qw(F_SETFD);
+use File::Spec;
 use PAGI::Server;
 use PAGI::Server::CommandLine;
 use PAGI::Server::Completion;
@@ -196,6 +197,11 @@ access_log = off
 TEXT
     my $again = write_file('again.conf', $out);
     is((run_command('--check', '-c', $again))[1], $out, '... in the words of a configuration file');
+    unlike(
+        (run_command('--check', qw(--workers 2), $app))[1],
+        qr/^(?:user|group) =/m,
+        '... and nothing that was not said'
+    );
     ($status, undef, $error) = run_command('--check', 'no/such/app.pl');
     is($status, 1, 'an application that cannot be loaded: status 1');
     like($error, qr/App file not found/, '... and why');
@@ -216,6 +222,35 @@ subtest 'a password in the URL of a Redis is shown nowhere' => sub {
         like "@printed[1, 2]",   qr{redis://\.\.\.\@127\.0\.0\.1:1/0}, 'the URL is shown';
         unlike "@printed[1, 2]", qr/ret/,                              '... without its password';
     }
+};
+
+subtest 'names that are not ASCII' => sub {
+    my $application = "$directory/gr\xc3\xbc\xc3\x9fe.pl";
+    symlink File::Spec->rel2abs($app), $application or die "$application: $!";
+    mkdir "$directory/m\xc3\xbcll" or die $!;
+    for my $name ("zug\xc3\xa4nge", "\xe2\x98\x83") {
+        my $file = write_file('names.conf', <<"CONF");
+app        = $application
+access_log = $directory/$name.log
+static     = /m=$directory/m\xc3\xbcll
+socket     = $directory/$name.sock
+CONF
+        my ($status, $out, $err) = run_command('--check', '-c', $file);
+        is $status, 0,  'a configuration file with such names is checked' or diag $err;
+        is $err,    '', '... without a warning';
+        for my $line ("access_log = $directory/$name.log", "listens on unix:$directory/$name.sock") {
+            like $out, qr/\Q$line\E$/m, '... and its names are printed as they are written there';
+        }
+        my $server = TestServer->spawn($^X, (map { "-I$_" } @INC), 'bin/pagi-server', '-c', $file);
+        ok $server->wait_for_log(qr/listening on/), 'the server starts' or diag $server->log;
+        ok -S "$directory/$name.sock",              '... makes a socket of that name';
+        ok -f "$directory/$name.log",               '... and a log';
+        is $server->stop, 0, '... and ends well';
+    }
+    my $file = write_file('mode.conf', "env = \xc3\xbc\n");
+    my ($status, undef, $err) = run_command('--check', '-c', $file, $app);
+    is $status, 2, 'a mode that is not ASCII is refused';
+    like $err, qr/option 'env' must be a word, not '\xc3\xbc'/, '... in its own bytes';
 };
 
 subtest '--check says where it would listen' => sub {

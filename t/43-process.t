@@ -160,6 +160,43 @@ subtest 'in the background' => sub {
     like($error, qr/Error: Port $port is already in use on 127\.0\.0\.1/, '... with its reason');
 };
 
+subtest 'whoever reads what a start in the background prints' => sub {
+    my $loud =
+        write_file('loud.pl', qq{warn "it loads\\n";\nprint "it prints\\n";\ndo "$directory/who.pl";\n});
+    my $port = free_port();
+    for my $case (
+        ['one process'],
+        [ 'interpreters',                qw(--workers 2) ],
+        [ 'an engine of its own',        qw(--workers 2 --engine process) ],
+        [ 'a template and an error log', qw(--workers 2 --preload-app --error-log), "$directory/loud.log" ],
+        )
+    {
+        my ($name, @options) = @$case;
+        my $pid_file = "$directory/loud.pid";
+        my $pid      = open my $out, '-|' // die "fork: $!";
+        if (!$pid) {
+            open STDERR, '>&', \*STDOUT or die $!;
+            exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--port', $port, '--daemonize', '--pid',
+                $pid_file, @options, $loud
+                or POSIX::_exit(127);
+        }
+        my $text = '';
+        my $end  = wait_for(sub {
+            vec(my $bits = '', fileno $out, 1) = 1;
+            return 0 if !select $bits, undef, undef, 0.1;
+            return !sysread $out, $text, 65_536, length $text;
+        });
+        ok $end, "$name: sees the end while the server runs" or diag $text;
+        my ($server) = content($pid_file) =~ /(\d+)/;
+        ok $server && kill(0, $server), '... which does';
+        like get($port, '/')->{body},                qr/\S/,       '... and answers';
+        like $text . content("$directory/loud.log"), qr/it loads/, '... and what the application warned of';
+        kill TERM => $server;
+        ok wait_for(sub { !-e $pid_file }), '... until TERM';
+        close $out;
+    }
+};
+
 my $time = qr/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[-+]\d\d:\d\d/;
 
 subtest 'an error log' => sub {

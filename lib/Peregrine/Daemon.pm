@@ -5,8 +5,13 @@ use warnings;
 
 our $VERSION = '0.003000';
 
+use IO::Handle ();
 use Peregrine;
-use POSIX ();
+use POSIX  ();
+use Socket qw(AF_UNIX MSG_DONTWAIT SOCK_DGRAM);
+
+# Bytes of one message of a process in the background, at most: more than the kernel lets a datagram have.
+use constant TEXT_BYTES => 1 << 20;
 
 # ---- Users --------------------------------------------------------------------------------------
 
@@ -71,21 +76,26 @@ sub give {
 my $FRONT;
 
 # Returns in the background process, with a function to call when all is well. The process in the foreground
-# waits for that call, and then ends; until then both write to one standard error.
+# waits for that call, and then ends. Until then it writes what processes in the background send to it, by
+# datagrams, to its standard error. With a copy of that standard error, each of these processes would keep a
+# pipe open, for whose end a shell or a remote login waits. When the foreground has ended datagrams fail at
+# once, and without a signal.
 sub daemonize {
     my ($class, $errors) = @_;
     my $sockets_are_ours = ($ENV{LISTEN_PID} // '') eq $$;
     pipe my $reader, my $writer or die "Cannot go to the background: $!\n";
+    socketpair my $texts, my $told, AF_UNIX, SOCK_DGRAM, 0 or die "Cannot go to the background: $!\n";
     my $pid = fork;
     die "Cannot go to the background: $!\n" if !defined $pid;
     if ($pid) {
         close $writer;
-        local $/ = "\n";    # plackup has loaded the application, which may have changed it
-        my $line = readline $reader;
+        close $told;
+        my $is_well = _relay($reader, $texts);
         waitpid $pid, 0;
-        POSIX::_exit(defined $line ? 0 : 1);
+        POSIX::_exit($is_well ? 0 : 1);
     }
     close $reader;
+    close $texts;
     $FRONT = $writer;
     POSIX::setsid();
     my $again = fork;
@@ -93,14 +103,31 @@ sub daemonize {
     POSIX::_exit(0)                         if $again;
     # Sockets that systemd has passed to the process in the foreground are for the process that serves.
     $ENV{LISTEN_PID} = $$ if $sockets_are_ours;
-    open STDIN, '<', '/dev/null' or die "Cannot open /dev/null: $!\n";
+    open STDIN,  '<',  '/dev/null' or die "Cannot open /dev/null: $!\n";
+    open STDOUT, '>',  '/dev/null' or die "Cannot open /dev/null: $!\n";
+    open STDERR, '>&', $told       or die "Cannot go to the background: $!\n";
+    STDERR->autoflush(1);    # a socket has a buffer
+    close $told;
     return sub {
-        open STDOUT, '>', '/dev/null' or die "Cannot open /dev/null: $!\n";
         if   ($errors) { $errors->settle }
         else           { open STDERR, '>', '/dev/null' or die "Cannot open /dev/null: $!\n" }
         syswrite $FRONT, "well\n";
         close $FRONT;
     };
+}
+
+# Writes what comes from the background to standard error, until that is well (true) or has ended.
+sub _relay {
+    my ($reader, $texts) = @_;
+    local $SIG{PIPE} = 'IGNORE';
+    my $both = '';
+    vec($both, fileno $_, 1) = 1 for $reader, $texts;
+    while (1) {
+        select(my $ready = $both, undef, undef, undef) > 0 or next;
+        my $word = vec($ready, fileno $reader, 1) ? sysread($reader, my $bytes, 1) : undef;
+        while (defined recv $texts, my $text, TEXT_BYTES, MSG_DONTWAIT) { syswrite STDERR, $text }
+        return $word if defined $word;
+    }
 }
 
 1;
@@ -156,8 +183,9 @@ file. Dies when that fails.
 
 Goes on in the background, in a session of its own. The process in front ends with status 0 when C<$ready> is
 called, and with 1 when that does not happen. The working directory stays as it is, and sockets that systemd
-has passed (C<LISTEN_PID>) are the new process's. Standard error is the L<PAGI::Server::ErrorLog> then,
-F</dev/null> without one.
+has passed (C<LISTEN_PID>) are the new process's. Standard output is F</dev/null>. Standard error is the
+L<PAGI::Server::ErrorLog> when the server has started, F</dev/null> without one; of processes that were forked
+before, it leads nowhere then.
 
 =head1 LICENSE
 

@@ -198,7 +198,7 @@ sub _checked {
 sub _tcp {
     my ($given) = @_;
     for my $key (qw(host port)) {
-        die "$key is missing\n" if !defined $given->{$key} || !length $given->{$key};
+        die "$key is missing\n" if !defined $given->{$key} || $given->{$key} =~ /\A(?:\[\])?\z/;
     }
     die "the port must be an integer from 0 to ${\PORT_MAX}, not '$given->{port}'\n"
         if $given->{port} !~ /\A[0-9]{1,5}\z/ || $given->{port} > PORT_MAX;

@@ -63,6 +63,7 @@ sub lines {
     for my $option (PAGI::Server::Options::all()) {
         my $name = $option->{name};
         next if !exists $options->{$name} || $name =~ /\A(?:config|check|env)\z/;
+        next if !defined $options->{$name} && $name ne 'access_log';
         my @values = $option->{many} ? @{ $options->{$name} } : $options->{$name};
         push @lines, map { "$name = " . _shown($option, $_) } @values;
     }

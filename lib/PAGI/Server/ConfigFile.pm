@@ -32,6 +32,7 @@ sub read {
         utf8::decode($line) or die \"$place: this is not UTF-8";
         $line =~ s/\A\x{feff}// if $. == 1;    # a byte order mark
         my ($name, $text) = _setting($line, $place) or next;
+        utf8::encode($text);    # bytes, as on the command line: names of files are made of them
         my $option = $NAMES{ $name =~ tr/-/_/r }
             or
             die \("$place: there is no option '$name'" . Peregrine::Nearest::hint($name, sort keys %NAMES));
