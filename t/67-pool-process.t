@@ -77,6 +77,19 @@ sub leave_no_room {
     return system('prlimit', '--pid', $pid, '--nofile=3:') == 0 || die "prlimit: $?\n";
 }
 
+# Waits for the first message of a process: that it is ready, and how many bytes of memory it has.
+sub wait_until_ready {
+    my ($link) = @_;
+    my @lines;
+    until (@lines = $link->read_lines) {
+        die "no process\n" if $link->has_ended;
+        $link->wait;
+    }
+    my ($word, $bytes) = @{ $lines[0] };
+    return if $word eq 'ready' && ($bytes // '') =~ /\A[0-9]{7,}\z/;
+    die "no process says how much memory it has: @{ $lines[0] }\n";
+}
+
 # A pool, the link to its only process, and the process. A call of `read` waits for bytes in the pipe.
 sub started {
     my (%options) = @_;
@@ -127,7 +140,7 @@ sub started {
         POSIX::_exit($status // 3);
     }
     $there->close;
-    $here->wait_for('ready') or die 'no process';
+    wait_until_ready($here);
     my $calls = $pool->for_interpreter(IO::Async::Loop->new);
     wait_for(sub { $calls->stats->{idle} }) or die 'the process does not wait for calls';
     return ($pool, $calls, $here, $pid);

@@ -5,14 +5,21 @@ use warnings;
 
 use lib 't/lib';
 use Peregrine;
+use Peregrine::Child;
+use Peregrine::Link;
+use POSIX ();
 use Test::More;
-use TestMaster qw(loop_until master);
-use TestPool   qw(application calls);
+use TestMaster   qw(loop loop_until master);
+use TestPool     qw(application calls);
+use TestPrepared ();
 use TestServer;
-use TestTools   qw(wait_for);
+use TestTools   qw(ended wait_for);
 use TestWorkers qw(write_file);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
+
+# Memory of a server that other processes share does not count.
+TestPrepared::leave_out();
 
 my $app  = application();
 my $pool = write_file('limits-pool.pl', <<'PERL');
@@ -71,6 +78,30 @@ for my $engine (qw(inline process)) {
         is scalar(() = $server->log =~ /END of the pool's file/g), 2, 'those of its own file in each';
     };
 }
+
+subtest 'a limit that is less than a process has at its start' => sub {
+    my $server = TestServer->command(qw(--pool-workers 1 --pool-max-rss 1M --worker-pool), $pool, $app);
+    ok $server->wait_for_log(qr/has more memory at its start than pool_max_rss allows \(1048576 bytes\)/),
+        'the log names the option';
+    is $server->stop, 0, 'the server stops';
+};
+
+# A process of a pool says it, too: t/67-pool-process.t.
+subtest 'the memory that a worker begins with' => sub {
+    my ($here, $there) = Peregrine::Link->pair;
+    $there->keep_in_child;
+    my $pid = fork // die "fork: $!";
+    if (!$pid) {
+        my $child = Peregrine::Child->new(link => $there->use_in_child, loop => loop(), log => Log->new);
+        $child->ready;
+        POSIX::_exit(0);
+    }
+    $there->close;
+    is ended($pid), 0, 'a worker is ready';
+    my ($line) = $here->read_lines;
+    is $line->[0], 'ready', '... its master hears that';
+    like $line->[1], qr/\A[0-9]{7,}\z/, '... and how many bytes it has';
+};
 
 subtest 'a process that has grown before its master hears that it is ready' => sub {
     my ($limit, $size) = (100 << 20, 128 << 20);
