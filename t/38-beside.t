@@ -24,7 +24,7 @@ my $folder = File::Temp->newdir;
 
 # `serve` is called in the process.
 sub beside {
-    my ($log, $serve) = @_;
+    my ($log, $serve, @arguments) = @_;
     return Peregrine::Server::Beside->start(
         loop      => $loop,
         log       => $log,
@@ -32,6 +32,7 @@ sub beside {
         failed    => 'there is none',
         heartbeat => 0,
         serve     => $serve,
+        @arguments,
     );
 }
 
@@ -62,6 +63,21 @@ subtest 'a process that cannot start at first' => sub {
     kill KILL => (split /\n/, content($tries))[1];
     $beside->stop->await;
 };
+
+for my $named (undef, 'heartbeat_timeout') {
+    subtest 'a start that takes too long, by ' . ($named // 'no option') => sub {
+        my $log    = Log->new;
+        my $beside = beside($log, sub { sleep 1000 }, heartbeat => 0.1, named => $named);
+        ok loop_until(sub { told($log) }), 'it fails';
+        my $by = defined $named ? " ($named)" : '';
+        is(
+            (told($log))[0],
+            "there is none: the process did not start within 0.1 s$by and was killed; the next try is in 1 s",
+            '... and the log says why'
+        );
+        $beside->stop->await;
+    };
+}
 
 subtest 'a stop before the next try' => sub {
     my $log    = Log->new;

@@ -1,5 +1,5 @@
-# Children of a Peregrine::Master that cannot be forked for a moment, whose code is left by `next`, or that
-# become another program.
+# Children of a Peregrine::Master that cannot be forked for a moment, whose code is left by `next`, that
+# become another program, or that do not leave; and a process that only says something.
 use strict;
 use warnings;
 
@@ -7,6 +7,7 @@ use lib 't/lib';
 use Errno qw(EAGAIN);
 use Peregrine::Fork;
 use Peregrine::Master;
+use POSIX ();
 use Test::More;
 use TestMaster qw(loop_until master);
 use TestTools  ();                      # for its deadline
@@ -177,6 +178,41 @@ subtest 'a child runs another program' => sub {
         'another child takes its place';
     ok !kill(0 => $child->{pid}), '... and the program has gone';
     $master->stop->get;
+};
+
+# The stop leaves more time than the child had before.
+subtest 'a child that does not leave' => sub {
+    my $master = master(
+        count        => 1,
+        named        => { stop => 'by the stop', recycle => 'by the recycling' },
+        stop_timeout => sub { my ($way)   = @_; return $way eq 'stop' ? 600 : 300 },
+        run          => sub { my ($child) = @_; $child->{link}->say('ready'); sleep 1000 },
+    );
+    $master->start->await;
+    my ($child) = $master->children;
+    $master->_let_go($child, 'max_requests');
+    my $stop = $master->stop;
+    $child->{deadline} = 0;
+    $master->_look;
+    like $child->{killed}, qr/did not leave in time \(by the recycling\)/,
+        'the message names the option that set the earlier end';
+    kill KILL => $child->{pid};
+    ok loop_until(sub { $stop->is_ready }), 'it ends';
+};
+
+subtest 'a process that says something' => sub {
+    my $process = $$;
+    my $said    = sub {
+        my ($code) = @_;
+        my $text   = eval { Peregrine::Fork::said(undef, $code) };
+        my $error  = $@;
+        POSIX::_exit(1) if $$ != $process;
+        return $text // $error;
+    };
+    is $said->(sub { return 'a text' }),      'a text',   'a text';
+    is ${ $said->(sub { die \'a misuse' }) }, 'a misuse', 'a mistake of the user';
+    like $said->(sub { die "broken\n" }),    qr/\Abroken/, 'an exception';
+    like $said->(sub { die { code => 1 } }), qr/\AHASH/,   'an exception that is another reference';
 };
 
 done_testing;

@@ -161,13 +161,24 @@ subtest 'in the background' => sub {
 };
 
 subtest 'whoever reads what a start in the background prints' => sub {
-    my $loud =
-        write_file('loud.pl', qq{warn "it loads\\n";\nprint "it prints\\n";\ndo "$directory/who.pl";\n});
+    my $loud = write_file('loud.pl', <<'APP');
+warn "it loads\n";
+print "it prints\n";
+sub {
+    my ($scope, $receive, $send) = @_;
+    die "no lifespan\n" if $scope->{type} ne 'http';
+    my $status = system q{echo 'a program' >&2 && echo 'its file' >>/dev/stderr};
+    $send->({ type => 'http.response.start', status => 200 });
+    return $send->({ type => 'http.response.body', body => "the program ended with $status" });
+}
+APP
     my $port = free_port();
     for my $case (
         ['one process'],
+        [ 'streams of UTF-8',            qw(--workers 2) ],
         [ 'interpreters',                qw(--workers 2) ],
         [ 'an engine of its own',        qw(--workers 2 --engine process) ],
+        [ 'a template',                  qw(--workers 2 --preload-app) ],
         [ 'a template and an error log', qw(--workers 2 --preload-app --error-log), "$directory/loud.log" ],
         )
     {
@@ -176,6 +187,7 @@ subtest 'whoever reads what a start in the background prints' => sub {
         my $pid      = open my $out, '-|' // die "fork: $!";
         if (!$pid) {
             open STDERR, '>&', \*STDOUT or die $!;
+            local $ENV{PERL_UNICODE} = 'SD' if $name =~ /UTF-8/;
             exec $^X, (map { "-I$_" } @INC), 'bin/pagi-server', '--port', $port, '--daemonize', '--pid',
                 $pid_file, @options, $loud
                 or POSIX::_exit(127);
@@ -189,7 +201,8 @@ subtest 'whoever reads what a start in the background prints' => sub {
         ok $end, "$name: sees the end while the server runs" or diag $text;
         my ($server) = content($pid_file) =~ /(\d+)/;
         ok $server && kill(0, $server), '... which does';
-        like get($port, '/')->{body},                qr/\S/,       '... and answers';
+        is get($port, '/')->{body}, 'the program ended with 0',
+            '... and programs that it starts write to standard error';
         like $text . content("$directory/loud.log"), qr/it loads/, '... and what the application warned of';
         kill TERM => $server;
         ok wait_for(sub { !-e $pid_file }), '... until TERM';

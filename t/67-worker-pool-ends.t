@@ -32,7 +32,7 @@ my %ENDS = (
         is_deeply [ map { $_->[0] } calls($server, [ sleep => [60] ], [ spin => [], 0.5 ]) ],
             [ 'Timeout', 'Timeout' ], 'calls end by the deadline of the option, and by their own';
         cmp_ok time - $began, '<', patience(30), 'in time';
-        my $late = 'was at a call whose time is up (pool_timeout, or its own) and was killed';
+        my $late = 'was at a call whose time is up (pool_timeout, or the timeout of the call) and was killed';
         ok $server->wait_for_log(qr/pool process \d \(\d+\) \Q$late\E/), 'the processes are killed';
         like $server->log, qr/pool process \d: process \d+ is stuck at \S+pool\.pl line \d+/,
             'the log says where they were';

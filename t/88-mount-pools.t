@@ -119,6 +119,23 @@ subtest 'a mount that cannot start' => sub {
     is $server->stop, 0, 'the end';
 };
 
+# The site's workers have ten minutes for a sign of life.
+subtest 'a mount whose start does not end' => sub {
+    my ($site, $shop) = (psgi('site', 1, ''), psgi('shop', 1, 'sleep 1000;'));
+    my $server = TestServer->command_of(
+        'peregrine',
+        qw(-E production --engine process --no-access-log --workers 1),
+        qw(--lifespan-startup-timeout 1 --heartbeat-timeout 600),
+        '--mount',
+        "/=$site",
+        '--mount',
+        "/shop=$shop,workers=1,heartbeat_timeout=1"
+    );
+    ok $server->wait_for_log(qr{/shop/.* did not start within 2 s \(lifespan_startup_timeout \+ heartbeat}),
+        'it has the time that its own settings say';
+    $server->stop;
+};
+
 # The limits of an end and of a restart are far longer than the test waits.
 subtest 'only mounts with workers of their own' => sub {
     my @arguments = (

@@ -150,21 +150,35 @@ PERL
 };
 
 # The workers of the mount, or those of the site, die while they load.
-for my $row ([ 'a mount', '/shop' ], [ 'the site', '' ]) {
-    my ($what, $path) = @$row;
+for my $row ([ 'a mount', '/shop' ], [ 'the site', '' ], [ 'the site with a template', '', '--preload-app' ])
+{
+    my ($what, $path, @options) = @$row;
     subtest "no worker of $what can start" => sub {
-        my $flag   = "$dir/broken" . $path =~ tr{/}{-}r;
+        my $flag   = "$dir/broken " . $what =~ tr{ }{-}r;
         my $breaks = write_file('breaks.psgi', <<"PERL");
 die "no database\n" if -e '$flag';
-sub { exit 0 if \$_[0]{PATH_INFO} =~ /exit/; return [ 200, [ 'Content-Length' => 4 ], ['here'] ] }
+my \$loaded = \$\$;
+sub {
+    if (\$_[0]{PATH_INFO} =~ /exit/) {
+        kill KILL => \$loaded if \$loaded != \$\$;    # the template
+        exit 0;
+    }
+    return [ 200, [ 'Content-Length' => 4 ], ['here'] ];
+}
 PERL
         my ($shop, $main) = length $path ? ($breaks, $site) : ($site, $breaks);
         my $server = TestServer->command_of(
-            'peregrine',          qw(-E production --engine process --no-access-log --workers 1),
-            '--queue-timeout',    600,
-            '--shutdown-timeout', 600,
-            '--mount',            "/=$main",
-            '--mount',            "/shop=$shop,workers=1,queue_timeout=600"
+            'peregrine',
+            qw(-E production --engine process --no-access-log --workers 1),
+            @options,
+            '--queue-timeout',
+            600,
+            '--shutdown-timeout',
+            600,
+            '--mount',
+            "/=$main",
+            '--mount',
+            "/shop=$shop,workers=1,queue_timeout=600"
         );
         my $ask = sub { TestClient->new($server->port)->send("GET $_[0] HTTP/1.1\r\nHost: h\r\n\r\n") };
         ok wait_for(sub { (($ask->("$path/")->response || {})->{body} // '') eq 'here' }), 'it serves';
@@ -172,7 +186,8 @@ PERL
         close $out or die "$flag: $!";
         $ask->("$path/exit")->response;
         my $client = $ask->("$path/");
-        ok $server->wait_for_log(qr/failed \d times in a row/), 'then the next ones cannot start';
+        ok $server->wait_for_log(qr/failed \d times in a row|no template, and no new workers/),
+            'then the next ones cannot start';
         $server->signal('TERM');
         is(($client->response || {})->{status}, 503, 'a request is refused long before the time is over');
         is $server->wait, 0, '... and the server ends';
@@ -180,6 +195,25 @@ PERL
             '... the log tells of it';
     };
 }
+
+# The worker dies twice, and the third one takes the request.
+subtest 'a pause between two starts of a worker' => sub {
+    my $dies = write_file('dies.psgi', <<'PERL');
+sub { exit 0 if $_[0]{PATH_INFO} =~ /exit/; return [ 200, [ 'Content-Length' => 4 ], ['here'] ] }
+PERL
+    my $server = TestServer->command_of(
+        'peregrine',
+        qw(-E production --engine process --no-access-log --workers 1),
+        qw(--queue-timeout 600 --shutdown-timeout 600), $dies
+    );
+    my $ask = sub { TestClient->new($server->port)->send("GET $_[0] HTTP/1.1\r\nHost: h\r\n\r\n") };
+    $ask->('/exit')->response for 1 .. 2;
+    my $client = $ask->('/');
+    ok $server->wait_for_log(qr/failed 2 times in a row.* starts in 0\.5 s/), 'the next one starts soon';
+    $server->signal('TERM');
+    is(($client->response || {})->{status}, 200, 'a request waits for it during the stop');
+    is $server->wait, 0, '... and the server ends';
+};
 
 # An instance of a server without time, whose worker always has a request that waits.
 package Instance {

@@ -6,6 +6,7 @@ use warnings;
 our $VERSION = '0.003000';
 
 use Peregrine;
+use Peregrine::Daemon;
 use Peregrine::Fork;
 use Peregrine::Later qw(later weakly);
 use Peregrine::Process;
@@ -99,6 +100,7 @@ sub ready {
     if (!$self->{is_thread}) {
         Peregrine::Fork::show_again();
         Peregrine::end_with_parent(0);
+        Peregrine::Daemon->leave_front;
     }
     $self->{link}->say(ready => $self->{is_thread} ? () : Peregrine::resident_bytes($$));
     return;

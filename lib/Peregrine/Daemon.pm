@@ -75,6 +75,9 @@ sub give {
 # The pipe to the process in the foreground, which ends when this end is closed, after the last message.
 my $FRONT;
 
+# The device and the inode of the socket to the foreground, where standard error leads in the background.
+my $ERRORS;
+
 # Returns in the background process, with a function to call when all is well. The process in the foreground
 # waits for that call, and then ends. Until then it writes what processes in the background send to it, by
 # datagrams, to its standard error. With a copy of that standard error, each of these processes would keep a
@@ -108,12 +111,26 @@ sub daemonize {
     open STDERR, '>&', $told       or die "Cannot go to the background: $!\n";
     STDERR->autoflush(1);    # a socket has a buffer
     close $told;
+    $ERRORS = _errors();
     return sub {
         if   ($errors) { $errors->settle }
         else           { open STDERR, '>', '/dev/null' or die "Cannot open /dev/null: $!\n" }
         syswrite $FRONT, "well\n";
         close $FRONT;
     };
+}
+
+sub _errors {
+    my ($device, $inode) = POSIX::fstat(2) or return '';
+    return "$device $inode";
+}
+
+sub leave_front {
+    return if !defined $ERRORS || _errors() ne $ERRORS;
+    my $null = POSIX::open('/dev/null', POSIX::O_WRONLY()) // die "Cannot open /dev/null: $!\n";
+    POSIX::dup2($null, 2);
+    POSIX::close($null);
+    return;
 }
 
 # Writes what comes from the background to standard error, until that is well (true) or has ended.
@@ -124,8 +141,11 @@ sub _relay {
     vec($both, fileno $_, 1) = 1 for $reader, $texts;
     while (1) {
         select(my $ready = $both, undef, undef, undef) > 0 or next;
+        # STDERR may have a layer, from PERL_UNICODE for instance, with which syswrite dies.
         my $word = vec($ready, fileno $reader, 1) ? sysread($reader, my $bytes, 1) : undef;
-        while (defined recv $texts, my $text, TEXT_BYTES, MSG_DONTWAIT) { syswrite STDERR, $text }
+        while (defined recv $texts, my $text, TEXT_BYTES, MSG_DONTWAIT) {
+            POSIX::write(2, $text, length $text);
+        }
         return $word if defined $word;
     }
 }
@@ -186,6 +206,14 @@ called, and with 1 when that does not happen. The working directory stays as it 
 has passed (C<LISTEN_PID>) are the new process's. Standard output is F</dev/null>. Standard error is the
 L<PAGI::Server::ErrorLog> when the server has started, F</dev/null> without one; of processes that were forked
 before, it leads nowhere then.
+
+=head2 leave_front
+
+    Peregrine::Daemon->leave_front;
+
+Called in a process that the new process has forked before C<$ready> was called, when it begins to serve:
+standard error is F</dev/null> from now on if it led to the process in front, which is about to end or has
+ended. Programs that the application starts could not write there any more.
 
 =head1 LICENSE
 

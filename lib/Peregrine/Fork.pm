@@ -180,7 +180,7 @@ sub said {
     if (!$pid) {
         close $reader;
         my $text = eval { $code->() };
-        print {$writer} defined $text ? "text $text" : ref $@ ? "misuse ${$@}" : "problem $@";
+        print {$writer} defined $text ? "text $text" : ref $@ eq 'SCALAR' ? "misuse ${$@}" : "problem $@";
         close $writer;
         POSIX::_exit(0);
     }

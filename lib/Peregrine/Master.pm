@@ -106,8 +106,12 @@ sub given_up { return $_[0]{given_up} }
 
 sub replaced { return $_[0]{replaced} }
 
-# Whether there is no child, and the next one starts later, because others have failed.
-sub waits { return !%{ $_[0]{children} } && %{ $_[0]{timers} } ? 1 : 0 }
+# Whether there is no child, and the next one starts later, because others, or templates, have failed.
+sub waits {
+    my ($self) = @_;
+    return 0 if %{ $self->{children} };
+    return %{ $self->{timers} } || $self->{templates} && $self->{templates}->waits ? 1 : 0;
+}
 
 sub busy_words { return $_[0]{shared}{busy}->words }
 sub tally      { return $_[0]{shared}{tally} }
@@ -656,7 +660,7 @@ sub _replace_all {
 sub _supersede {
     my ($self, $child) = @_;
     $self->_interrupt_start($child);
-    $self->_tell_to_leave($child, SUPERSEDED_S, 'retire', 'restart');
+    $self->_tell_to_leave($child, SUPERSEDED_S, undef, 'retire', 'restart');
     $self->_start_child($child->{number}) if !$child->{replaces};
     return;
 }
@@ -668,7 +672,7 @@ sub renew {
     $self->_forget_failures;
     for my $child (grep { $_->{state} ne 'leaving' } $self->children) {
         $self->_interrupt_start($child);
-        $self->_tell_to_leave($child, $self->{stop_timeout}->('renew'), 'stop');
+        $self->_tell_to_leave($child, $self->{stop_timeout}->('renew'), undef, 'stop');
     }
     $self->_start_missing;
     $self->_look_at_restart;
@@ -870,17 +874,20 @@ sub _let_go {
     my ($self, $child, $reason) = @_;
     return if $child->{state} eq 'leaving';
     my @message = ($reason eq 'stop' ? 'stop' : 'retire', $reason);
-    $child->{leaves_by} = $message[0] eq 'stop' || $reason eq 'restart' ? 'stop' : 'recycle';
-    $self->_tell_to_leave($child, $self->{stop_timeout}->(@message), @message);
+    my $set_by  = $message[0] eq 'stop' || $reason eq 'restart' ? 'stop' : 'recycle';
+    $self->_tell_to_leave($child, $self->{stop_timeout}->(@message), $set_by, @message);
     return;
 }
 
+# Gives a child these seconds to leave. `set_by`: the key in `named` of the options that set them; undef: none
+# do.
 sub _tell_to_leave {
-    my ($self, $child, $seconds, @message) = @_;
+    my ($self, $child, $seconds, $set_by, @message) = @_;
     my $deadline = Peregrine::Deadline::now() + $seconds + ANSWER_S;
     # An earlier deadline still holds.
-    $child->{deadline} = $deadline if $child->{state} ne 'leaving' || $deadline < $child->{deadline};
-    $child->{state}    = 'leaving';
+    @{$child}{qw(deadline leaves_by)} = ($deadline, $set_by)
+        if $child->{state} ne 'leaving' || $deadline < $child->{deadline};
+    $child->{state} = 'leaving';
     $child->{link}->say(within => sprintf '%.3f', $seconds);
     $child->{link}->say(@message);
     return;
@@ -895,7 +902,8 @@ sub _end {
     my ($self, @message) = @_;
     if ($self->{stopping}) {
         my $seconds = $self->{stop_timeout}->('stop');
-        $self->_tell_to_leave($_, $seconds, 'stop') for grep { $message[0] eq 'stop' } $self->children;
+        $self->_tell_to_leave($_, $seconds, 'stop', 'stop')
+            for grep { $message[0] eq 'stop' } $self->children;
         return $self->{stopping};
     }
     my $before = $self->{phase};
@@ -910,8 +918,7 @@ sub _end {
     # A child that is retiring is told to stop as all others are. A starting child has no requests.
     for my $child ($self->children) {
         my $limit = $child->{state} eq 'starting' ? min($seconds, $self->_start_left) : $seconds;
-        $child->{leaves_by} = 'stop' if $limit == $seconds;
-        $self->_tell_to_leave($child, $limit, @message);
+        $self->_tell_to_leave($child, $limit, $limit == $seconds ? 'stop' : undef, @message);
     }
     $self->{starting}->fail("The server was told to stop during the application's startup\n", 'stopped')
         if $before eq 'starting';
@@ -1308,9 +1315,9 @@ The number of children that the master keeps.
 
 =head2 waits
 
-    $engine->tell('unserved') if $master->waits;
+    $engine->tell(unserved => 0) if $master->waits;
 
-Whether there is no child, and the next one starts later, because others have failed.
+Whether there is no child, and the next one starts later, because others, or templates, have failed.
 
 =head2 is_running
 

@@ -8,6 +8,7 @@ our $VERSION = '0.003000';
 use Errno      qw(EAGAIN EINTR ETOOMANYREFS);
 use List::Util qw(min);
 use Peregrine;
+use Peregrine::Daemon;
 use Peregrine::Deadline;
 use Peregrine::Fork;
 use Peregrine::Nearest;
@@ -61,6 +62,7 @@ sub run {
     $self->_runs_through(sub { $self->{state} = $init->() if $init }) or die $@;
     Peregrine::Fork::disregard('TERM');
     Peregrine::end_with_parent(0);
+    Peregrine::Daemon->leave_front;
     my ($link, $log, $number) = @{$self}{qw(link log number)};
     $link->on_no_room(sub { $log->error("pool process $number: $_[0]"); return 1 });
     $link->say(ready => Peregrine::resident_bytes($$));

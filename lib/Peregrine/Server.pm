@@ -201,6 +201,7 @@ sub _part {
             log          => $self->{log},
             options      => $self->options,
             heartbeat    => $self->{configuration}->engine_heartbeat,
+            named        => $self->{configuration}->deadline_names->{silence},
             joins        => $placement->has_engine_process || $placement->has_clones,
             is_ready     => sub { !$weak || !$weak->{part} || !$weak->{part}->stopping },
         );
@@ -227,8 +228,11 @@ sub _hub {
     my ($self) = @_;
     return undef if !$self->options->{channels};    ## no critic
     require Peregrine::Server::Hub;
-    return Peregrine::Server::Hub->new(%{$self}{qw(log configuration reopens)},
-        heartbeat => $self->{configuration}->engine_heartbeat,);
+    return Peregrine::Server::Hub->new(
+        %{$self}{qw(log configuration reopens)},
+        heartbeat => $self->{configuration}->engine_heartbeat,
+        named     => $self->{configuration}->deadline_names->{silence},
+    );
 }
 
 # The server's worker pool; undef without the option `worker_pool`.

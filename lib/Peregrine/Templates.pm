@@ -28,6 +28,9 @@ sub current     { return $_[0]{current} }
 sub previous    { return $_[0]{previous} }
 sub is_renewing { return $_[0]{renewing} ? 1 : 0 }
 
+# Whether there is no template, and the next one starts later, because others have failed.
+sub waits { return $_[0]{again} && !$_[0]{current} ? 1 : 0 }
+
 # ---- Start --------------------------------------------------------------------------------------
 
 # Starts a new template. One that is still loading may have read old code, and is given up.
@@ -215,6 +218,12 @@ one, and fails with the reason when it could not be loaded.
 =head2 is_renewing
 
     say 'loads' if $templates->is_renewing;
+
+=head2 waits
+
+    say 'no children for a while' if $templates->waits;
+
+Whether there is no template, and the next one starts later, because others have failed.
 
 =head2 current, previous
 

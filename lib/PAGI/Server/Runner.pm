@@ -9,7 +9,6 @@ use Carp       qw(croak);
 use Errno      qw(EACCES EADDRINUSE);
 use File::Spec ();
 use Future::AsyncAwait;
-use POSIX        ();
 use Scalar::Util qw(blessed);
 
 use PAGI::Server;
@@ -46,6 +45,7 @@ my %MODULE = (
     error_log  => 'PAGI::Server::ErrorLog',
     mount      => 'PAGI::Server::MountPlan',
     pid        => 'PAGI::Server::PidFile',
+    reload     => 'PAGI::Server::Sources',
 );
 
 # Modules of subcommands: `pagi-server status PID`.
@@ -640,9 +640,8 @@ sub _reloads {
 sub _reload_on_change {
     my ($self, $server) = @_;
     my $options = $self->{options};
-    _load_modules('PAGI::Server::Sources');
-    my @mounts = $self->_mounts;
-    my @names  = @mounts ? map { $_->{name} // () } @mounts : $options->{app} // ();
+    my @mounts  = $self->_mounts;
+    my @names   = @mounts ? map { $_->{name} // () } @mounts : $options->{app} // ();
     return $server->reload_on_change(PAGI::Server::Sources::to_watch($options, @names));
 }
 

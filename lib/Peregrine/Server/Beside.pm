@@ -20,10 +20,11 @@ use constant { TRY_S => 1, TRY_MAX_S => 30 };
 # Objects are not copied into clones of the interpreter, see Peregrine::Threads.
 sub CLONE_SKIP { return 1 }
 
-# Starts the process. `failed`: logged with the reason if it cannot start.
+# Starts the process. `failed`: logged with the reason if it cannot start. `named`: the option that sets
+# `heartbeat`; undef: none does.
 sub start {
     my ($class, %args) = @_;
-    my $self = bless { %args{qw(loop log role failed heartbeat serve)}, tries => 0 }, $class;
+    my $self = bless { %args{qw(loop log role failed heartbeat named serve)}, tries => 0 }, $class;
     weaken($self->{loop});
     $self->_start;
     return $self;
@@ -33,7 +34,7 @@ sub start {
 sub _start {
     my ($self) = @_;
     delete $self->{timer};
-    my ($heartbeat, $serve) = @{$self}{qw(heartbeat serve)};
+    my ($heartbeat, $named, $serve) = @{$self}{qw(heartbeat named serve)};
     my $log = $self->{log}->of($self->{role});
     weaken(my $weak = $self);
     $self->{master} = Peregrine::Master->new(
@@ -43,7 +44,7 @@ sub _start {
         count             => 1,
         heartbeat_timeout => $heartbeat,
         start_timeout     => $heartbeat,
-        named             => { start => 'heartbeat_timeout', silence => 'heartbeat_timeout' },
+        named             => { start => $named, silence => $named },
         stop_timeout      => sub { SHUTDOWN_S + 1 },
         run               => sub {
             my ($record) = @_;
@@ -112,6 +113,7 @@ A L<Peregrine::Master> with one child, which is started again when it dies, and 
         role      => 'status',                                # the name in messages and in ps
         failed    => 'status is not served',                  # the message if the process cannot start
         heartbeat => 50,
+        named     => 'heartbeat_timeout',                     # the option that sets these seconds, if any
         serve     => sub { ...; return ($own_loop, $server) },
     );
 

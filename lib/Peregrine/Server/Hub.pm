@@ -35,7 +35,7 @@ use constant LOOK_S => 2;
 sub CLONE_SKIP                       { return 1 }
 sub Peregrine::HubHandle::CLONE_SKIP { return 1 }
 
-# Keys of the arguments: `log`, `configuration`, `heartbeat`.
+# Keys of the arguments: `log`, `configuration`, `heartbeat`, `named` (see Peregrine::Server::Beside).
 sub new {
     my ($class, %args) = @_;
     my $self = bless {%args}, $class;
@@ -310,7 +310,7 @@ sub start_process {
     my ($self, $loop, $leave) = @_;
     weaken(my $weak = $self);
     $self->{beside} = Peregrine::Server::Beside->start(
-        %{$self}{qw(log heartbeat)},
+        %{$self}{qw(log heartbeat named)},
         loop   => $loop,
         role   => 'hub',
         failed => 'there is no hub',

@@ -210,7 +210,7 @@ sub start_process {
     require Peregrine::Server::Beside;
     weaken(my $weak = $self);
     $self->{beside} = Peregrine::Server::Beside->start(
-        %{$self}{qw(log heartbeat)},
+        %{$self}{qw(log heartbeat named)},
         loop   => $loop,
         role   => 'status',
         failed => 'status is not served',
@@ -260,7 +260,8 @@ busy, and is started again like one of them.
     );
     my $monitor = Peregrine::Server::Monitor->new(counters => $counters, column => $column);
 
-C<certificates>: the L<Peregrine::Server::CertificateTable>, if the server orders any; C<pool>: its
+C<heartbeat> and C<named>: see L<Peregrine::Server::Beside/start>. C<certificates>: the
+L<Peregrine::Server::CertificateTable>, if the server orders any; C<pool>: its
 L<Peregrine::Server::WorkerPool>, if it has one; C<reopens>: functions that open its logs anew. The second one
 is for a child: what its engine counts goes into that column, which its master clears.
 

@@ -330,6 +330,7 @@ sub _make_master {
         $self->_master_arguments,
         $pool ? (log => $pool->log, identity => $pool->identity) : (),
         named             => $configuration->deadline_names,
+        start_timeout     => $configuration->start_timeout,
         count             => $pool  ? $pool->workers                                  : $placement->processes,
         places            => $joins ? $placement->places($pool ? $pool->workers : ()) : 0,
         spread            => $self->{spread},
@@ -617,14 +618,16 @@ sub _end_processes {
 }
 
 # Lets the engine refuse requests that would wait for the whole time of the stop, because no worker of theirs
-# can start. Looks again and again, as a start may fail meanwhile.
+# can start. Looks again and again, as a start may fail meanwhile. `before`: groups that had no worker at the
+# last look. A group that has one now was in a short pause between two starts.
 sub _refuse_unserved {
-    my ($self) = @_;
+    my ($self, @before) = @_;
     return if $self->{ends_interpreters};
     my $main   = $self->{master};
     my @groups = ($main && $main->waits ? 0 : (), map { $_->group } grep { $_->waits } $self->pools);
-    $self->{engine_master}->tell(unserved => $_) for @groups;
-    later($self->{loop}, LOOK_S, $self, '_refuse_unserved');
+    my %before = map { $_ => 1 } @before;
+    $self->{engine_master}->tell(unserved => $_) for grep { $before{$_} } @groups;
+    later($self->{loop}, LOOK_S, $self, _refuse_unserved => @groups);
     return;
 }
 

@@ -294,7 +294,8 @@ sub _check_busy {
     my ($self, $child, $now) = @_;
     my $until = $self->_word($child);
     return if $until <= Peregrine::PoolProcess::IDLE || $now * 1000 < $until;
-    $self->_kill($child, 'was at a call whose time is up (pool_timeout, or its own)', 'request');
+    $self->_kill($child, 'was at a call whose time is up (pool_timeout, or the timeout of the call)',
+        'request');
     return;
 }
 
@@ -316,9 +317,9 @@ sub _is_crash {
 # time, because the signal could come when it has just got a call. Waiting calls are left to its successor,
 # unless all processes stop.
 sub _tell_to_leave {
-    my ($self, $child, $seconds, @message) = @_;
+    my ($self, $child, $seconds, $set_by, @message) = @_;
     @message = qw(retire restart) if $message[0] eq 'stop' && $self->{phase} ne 'stopping';
-    $self->SUPER::_tell_to_leave($child, $seconds, @message);
+    $self->SUPER::_tell_to_leave($child, $seconds, $set_by, @message);
     $self->{notice}->add(0, 1);
     $self->_note_leaving($child);
     my $has_time = ($message[1] // '') eq 'fewer';
