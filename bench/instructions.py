@@ -328,6 +328,8 @@ def main():
     help_alone = "the application of the PAGI rows without a server, and nothing else"
     parser.add_argument("--alone", action="store_true", help=help_alone)
     options = parser.parse_args()
+    if options.requests < 1 or options.alone and options.servers:
+        parser.error("at least one request; --alone takes no server")
     if options.alone:
         measure_alone(options.requests)
         return

@@ -182,7 +182,7 @@ fn hubUntraced(
     return hub;
 }
 
-/// What the environment asks of tests. Files of several folders import it, of which each program has one.
+/// Wishes of the environment for tests: a module, because a program imports files of one folder only.
 fn wantedOf(b: *std.Build) *std.Build.Module {
     return b.createModule(.{ .root_source_file = b.path("test/wanted.zig") });
 }

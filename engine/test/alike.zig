@@ -4,8 +4,8 @@
 const std = @import("std");
 const per = @import("peregrine");
 
-/// The functions of a handler, and the handler. A hook that changes nothing where it does nothing, as
-/// `handleAbort`, is in every kind; the functions of hooks that a kind does not have are never called.
+/// The functions of a handler, and the handler. Hooks that may do nothing, as `handleAbort`, are in
+/// every kind; the functions of hooks that a kind does not have are never called.
 const Hooks = struct {
     gpa: std.mem.Allocator,
     object: *anyopaque,

@@ -1,4 +1,4 @@
-//! What the environment asks of tests: a brief run, and the seeds of simulations. All test programs import
+//! Wishes of the environment for tests: a brief run, and the seeds of simulations. All test programs import
 //! this file as the module `wanted`.
 const std = @import("std");
 const testing = std.testing;

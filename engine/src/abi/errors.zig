@@ -110,6 +110,7 @@ pub fn setErrnoOf(err: anyerror) void {
         error.AccessDenied, error.PermissionDenied => .ACCES,
         error.ProcessDescriptorsExhausted => .MFILE,
         error.SystemDescriptorsExhausted => .NFILE,
+        error.FileTooLarge => .FBIG,
         error.PathUnusable => .NOENT,
         error.FamilyUnsupported => .AFNOSUPPORT,
         error.NotListening => .NOTSOCK,

@@ -23,7 +23,7 @@ pub const Interpreter = struct {
     config: peregrine.Config,
     /// The socket to the engine: tells of the engine's end, and carries descriptors.
     socket: i32,
-    /// Tells when the engine raises its waker, to make this interpreter look around.
+    /// The epoll instance that watches the waker by which the engine makes this interpreter look around.
     waker: i32,
     /// The bell by which this interpreter makes the engine look around.
     bell: i32,
@@ -67,9 +67,7 @@ pub const Interpreter = struct {
     ) JoinError!*Interpreter {
         const met = try introduction.meet(join_socket, takers, timeout_ms);
         heap.prepare();
-        // The engine hears of a failure by the socket, which is closed before the other descriptors.
-        errdefer for ([_]i32{ met.waker, met.bell }) |fd| io.file.close(fd);
-        errdefer io.file.close(met.socket);
+        errdefer for ([_]i32{ met.waker, met.bell, met.socket }) |fd| io.file.close(fd);
         errdefer met.memory.close();
         errdefer if (met.depot) |depot| depot.close();
         const self = try gpa.create(Interpreter);

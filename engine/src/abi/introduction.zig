@@ -46,7 +46,6 @@ pub const Error = sharing.Error || error{ VersionDiffers, Refused, TimedOut };
 /// without bound).
 pub fn meet(join_socket: i32, takers: Takers, timeout_ms: i32) Error!Met {
     const ours, const theirs = try sharing.pair();
-    // The engine hears of a failure by the socket, which is closed before the other descriptors.
     var kept: []const i32 = &.{};
     errdefer for (kept) |fd| io.file.close(fd);
     errdefer io.file.close(ours);

@@ -425,7 +425,7 @@ pub const Pool = struct {
             error.SystemDescriptorsExhausted => io.failureText(@backingInt(std.posix.E.NFILE)),
             error.TooManyInterpreters => "there are too many interpreters",
             error.FileTooLarge => std.fmt.comptimePrint("the memory that it shares with the engine counts " ++
-                "as a file of {d} MiB, and files may not be so long: see ulimit -f", .{Shared.bytes >> 20}),
+                "as a file of {d} MiB, and files may not be so long: see ulimit -f", .{Shared.mebibytes}),
             error.VersionDiffers => "another version of the program has started the interpreter",
             else => @errorName(err),
         };

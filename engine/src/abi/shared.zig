@@ -83,13 +83,19 @@ pub const Shared = struct {
     /// Only touched pages take memory: of the slots a line for each exchange that was open at once.
     pub const bytes = words_bytes + 2 * ring_bytes + slots_bytes + 2 * annex.region_bytes;
 
+    /// `bytes`, rounded up, for people.
+    pub const mebibytes = std.math.divCeil(usize, bytes, 1 << 20) catch unreachable;
+
+    /// The way in which the ends wake each other.
+    const wakes = "counters";
+
     /// A number that changes with the layout: both ends have to be of the same build.
     pub const layout: u64 = blk: {
         @setEvalBranchQuota(100_000);
         var hash = std.hash.Fnv1a_64.init();
         for (@typeInfo(Config).@"struct".field_names) |name| hash.update(name);
-        const sizes = .{ peregrine.version, bytes, @sizeOf(Words), depot.bytes };
-        hash.update(std.fmt.comptimePrint("{s} {d} {d} {d}", sizes));
+        const parts = .{ peregrine.version, wakes, bytes, @sizeOf(Words), depot.bytes };
+        hash.update(std.fmt.comptimePrint("{s} {s} {d} {d} {d}", parts));
         break :blk hash.final();
     };
 
