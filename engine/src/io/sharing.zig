@@ -280,7 +280,7 @@ fn countOf(message: *const linux.msghdr, control: *const Control) usize {
 
 /// One descriptor for all events that wake a process which works with another one: the waker that the other
 /// process raises, a counter of this process, the socket between both, which shows the other's end, and
-/// perhaps a host's loop. Each sign of the waker and of the counter is an edge, so nothing reads the counters.
+/// perhaps a host's loop. Each sign of the waker and of the counter is an edge, so nothing reads them.
 pub const Wakeup = struct {
     all: sys.Fd,
     waker: sys.Fd,
