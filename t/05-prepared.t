@@ -8,7 +8,7 @@ use Fcntl qw(F_SETFD);
 use Test::More;
 use PreparedProgram ();
 use TestServer;
-use TestTools;
+use TestTools qw(program_path);
 
 plan skip_all => 'no process can be prepared on this system' if !PreparedProgram::is_possible();
 
@@ -38,17 +38,19 @@ exit 3;
 CODE
 
 sub report {
-    my ($is_brief) = @_;
+    my ($is_brief, $program, $loaded) = @_;
     local $ENV{PEREGRINE_BRIEF} = $is_brief;
-    my ($status, $out, $error) = TestServer->finish(qw(-E production -e), $REPORT);
+    my ($status, $out, $error) = TestServer->finish_at($program, qw(-E production -e), $REPORT);
     $out =~ s/^variable PEREGRINE_BRIEF=.*\n//m;
+    $out =~ s/^module $_\n//m for @$loaded;
     my ($is_prepared) = $out =~ s/\Aprepared ([01])\n// ? $1 : "no report: $error";
     return ($is_prepared, "status $status\n$out$error");
 }
 
 sub compare {
-    my ($name, $expected) = @_;
-    my ($executed, $prepared) = map { [ report($_) ] } '', 1;
+    my ($name, $expected, $program, @loaded) = @_;
+    $program //= 'bin/pagi-server';
+    my ($executed, $prepared) = map { [ report($_, $program, \@loaded) ] } '', 1;
     is $executed->[0], 0,         "$name: a run of a file alone executes the program";
     is $prepared->[0], $expected, $expected ? '... a default run forks it' : '... a default run, too';
     is_deeply [ split /\n/, $prepared->[1] ], [ split /\n/, $executed->[1] ], '... and nothing is different';
@@ -80,6 +82,14 @@ my $umask = umask 0077;
 compare('new files have other permissions', 1);
 umask $umask;
 compare('a program after all of these', 1);
+compare('peregrine', 1, 'bin/peregrine');
+SKIP: {
+    my $plackup = program_path('plackup') or skip 'plackup is not installed', 4;
+    # Modules of PreparedProgram, which plackup has not.
+    my $report =
+        compare('plackup', 1, $plackup, map { "\Q$_.pm\E" } qw(Config Fcntl File/Glob POSIX Tie/Hash));
+    unlike $report, qr/^module Peregrine/m, '... its application is loaded before our modules';
+}
 
 {
     local $ENV{PEREGRINE_BRIEF} = 1;

@@ -14,9 +14,13 @@ use Socket qw(MSG_DONTWAIT SOCK_DGRAM);
 use Test::More;
 use TestClient qw(exchange get);
 use TestLoad;
+use TestPrepared ();
 use TestServer;
 use TestTools   qw(content free_port wait_for);
 use TestWorkers qw(are_gone children directory is_gone load no_failure pid_in stop_master write_file);
+
+# The new program begins with the words of the command line, which are there where a program was executed.
+TestPrepared::leave_out();
 
 my $dir = directory();
 my $app = write_file('app.pl', TestLoad::application(1));

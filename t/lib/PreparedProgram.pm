@@ -38,7 +38,11 @@ sub import {
     open my $orders, '+<&=', $descriptor or die "orders: $!";
     {
         local $INC{$STARTED} = $STARTED;
+        # The program's log has them otherwise. Code in an `eval` would take an exception for its own.
+        my @warnings;
+        local $SIG{__WARN__} = sub { push @warnings, @_ };
         for my $module (@modules) { require $module =~ s{::}{/}gr . '.pm' }
+        die "a warning of a module: @warnings" if @warnings;
     }
     my $fork = _fork_of_parent();
     while (defined(my $order = _order($orders))) {
@@ -52,11 +56,11 @@ sub import {
     POSIX::_exit(0);
 }
 
-# The next order; undef at the end of the test, which sends an empty one or closes the socket.
+# The next order; undef when the test has closed the socket.
 sub _order {
     my ($orders) = @_;
     my $length   = unpack 'N', _bytes($orders, 4) // return;
-    return $length ? _bytes($orders, $length) : undef;
+    return _bytes($orders, $length);
 }
 
 sub _bytes {

@@ -4,8 +4,9 @@ package TestPrepared;
 # which bin/pagi-server, bin/peregrine or plackup begins, and forks a child for each start (PreparedProgram).
 # Compiling is most of the work of a start. The environment, the arguments and the output are those of the
 # start; whatever else a program inherits is the same as when the process began, or another process begins.
-# Programs are executed where a file runs alone or with `script/test --all`, and where the test hands
-# descriptors to them, which the process would keep open.
+# Programs of one process have one seed of hashes: the order of keys does not vary among them. Programs are
+# executed where a file runs alone or with `script/test --all`, and where the test hands descriptors to them,
+# which the process would keep open.
 
 use strict;
 use warnings;
@@ -24,17 +25,18 @@ my $DESCRIPTORS = _descriptors();
 my %PREPARED;                               # by command, and what it inherits: a process and a socket to it
 my $EXECS;
 
-# The modules with which a program begins.
+# The modules with which a program begins. plackup loads its application before the handler.
 my %BEGINS = (
     'pagi-server' => [qw(Peregrine::Optional PAGI::Server::Runner)],
     peregrine     => [qw(Peregrine::Optional Plack::Handler::Peregrine::Command)],
-    plackup       => [qw(Plack::Runner Plack::Handler::Peregrine)],
+    plackup       => [qw(Plack::Runner)],
 );
 
 # Variables that are read when perl begins, or when modules are loaded.
 my $EARLY = qr/\A(?:PERL|LD_|LC_|LANG|TZ\z|MALLOC_|OPENSSL_|SSL_|IO_ASYNC|PAGI_FUTURE_XS)/;
 
-# Has all programs of this test executed: it counts memory that processes share.
+# Has all programs of this test executed: it counts memory, which processes share with the one that has forked
+# them, or needs the command line of a program that was executed.
 sub leave_out { $EXECS = 1; return }
 
 # Starts a program that writes to the files `out` and `err`, and gets an ALRM after `seconds`. Returns the
@@ -47,11 +49,24 @@ sub child {
     my $prepared = $PREPARED{ join "\n", @$perl, _inherited() } //= _prepare($perl, $modules);
     my @words    = map { _bytes($_) } @$arguments, %ENV;
     my $order    = pack '(N/a*)*', $out, $err, $seconds, scalar @$arguments, @words;
-    syswrite $prepared->{socket}, pack 'N/a*', $order;
+    _write($prepared->{socket}, pack 'N/a*', $order);
     my $pid;
     until (defined sysread $prepared->{socket}, $pid, 4) { $!{EINTR} or die "no program is prepared: $!\n" }
     $pid = length $pid ? unpack 'l', $pid : die "no program is prepared: @$perl\n";
     return $pid > 0 ? $pid : undef;
+}
+
+# Writes all bytes. The test's alarm interrupts; a process that has ended is noticed when it is read from.
+sub _write {
+    my ($socket, $bytes) = @_;
+    local $SIG{PIPE} = 'IGNORE';
+    while (length $bytes) {
+        my $count = syswrite $socket, $bytes;
+        next   if !defined $count && $!{EINTR};
+        return if !$count;
+        substr $bytes, 0, $count, '';
+    }
+    return;
 }
 
 # A text as an execution passes it on.
@@ -119,13 +134,12 @@ sub _prepare {
 # Closes the sockets, in a fork of the test that goes on as a server.
 sub forget { %PREPARED = (); return }
 
-# Ends the processes, and waits for them: their time is the test's.
+# Ends the processes, which may hang while they load modules, and waits for them: their time is the test's.
 END {
     if ($$ == $OWNER) {
         local ($?, $!);
         for my $prepared (values %PREPARED) {
-            local $SIG{PIPE} = 'IGNORE';
-            syswrite $prepared->{socket}, pack 'N', 0;
+            kill KILL => $prepared->{pid};
             waitpid $prepared->{pid}, 0;
         }
     }
