@@ -38,7 +38,7 @@ for my $way ([], [qw(--workers 1)], [qw(--engine thread)], [qw(--engine process 
     is(-s $log, LIMIT, '... the file is as it was');
 }
 
-subtest 'less than an interpreter shares with the engine' => sub {
+subtest 'a file limit below the shared memory' => sub {
     my $server = TestServer->spawn(
         'sh', '-c', 'ulimit -f ' . (20 << 20) / 512 . '; exec "$@"',
         'sh', $^X,

@@ -5,11 +5,10 @@ use warnings;
 
 use lib 't/lib';
 use Fcntl qw(LOCK_EX LOCK_UN);
-use IO::Select;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(content not_repeated wait_for);
+use TestTools qw(can_read content not_repeated wait_for);
 use TestWebSocket;
 use TestWorkers qw(directory write_file);
 use Time::HiRes qw(sleep time);
@@ -233,7 +232,7 @@ sub are_served {
     sleep 0.4;    # the engine gives the application 5 ms to accept
     my @come = map { $ask->('/') } 1 .. 12;
     # On a busy machine a connection may come before the engine notices that its application stands.
-    my @answered = grep { IO::Select->new($_->socket)->can_read(2) } @come;
+    my @answered = grep { can_read($_->socket, 2) } @come;
     cmp_ok(scalar @answered, '>=', 11, '... that stands: the other worker serves all who come');
     flock $locked, LOCK_UN or die $!;
     is(($stuck->response || {})->{body}, 'locked', '... and goes on');

@@ -160,7 +160,7 @@ subtest 'in the background' => sub {
     like($error, qr/Error: Port $port is already in use on 127\.0\.0\.1/, '... with its reason');
 };
 
-subtest 'whoever reads what a start in the background prints' => sub {
+subtest 'a reader of what a start in the background prints' => sub {
     my $loud = write_file('loud.pl', <<'APP');
 warn "it loads\n";
 print "it prints\n";

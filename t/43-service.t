@@ -6,14 +6,13 @@ use warnings;
 use lib 't/lib';
 use File::Temp ();
 use HTTP::Tiny;
-use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
 use Peregrine::Notify;
 use Socket qw(AF_UNIX SOCK_DGRAM pack_sockaddr_un);
 use Test::More;
 use TestServer;
-use TestTools   qw(freeze patience wait_for);
+use TestTools   qw(can_read freeze patience wait_for);
 use Time::HiRes qw(time);
 
 my $dir = File::Temp->newdir;
@@ -45,7 +44,7 @@ sub manager {
 # The next message, as a hash; nothing after some seconds.
 sub message {
     my ($socket, $seconds) = @_;
-    return if !IO::Select->new($socket)->can_read($seconds // patience(60));
+    return if !can_read($socket, $seconds // patience(60));
     recv $socket, my $text, 65_536, 0 // return;
     return { map { split /=/, $_, 2 } split /\n/, $text };
 }

@@ -7,13 +7,12 @@ use warnings;
 
 use lib 't/lib';
 use Digest::SHA qw(sha256);
-use IO::Select  ();
 use Peregrine;
 use Peregrine::Publisher;
 use Socket qw(AF_UNIX MSG_DONTWAIT MSG_NOSIGNAL PF_UNSPEC SOCK_SEQPACKET SOCK_STREAM);
 use Test::More;
 use TestRedis;
-use TestTools   qw(patience wait_for);
+use TestTools   qw(can_read patience wait_for);
 use Time::HiRes qw(time);
 
 plan skip_all => 'Linux only' if $^O ne 'linux';
@@ -79,7 +78,7 @@ sub heard {
     my $until  = time + patience(20);
     my $bytes  = \$node->{bytes};
     while (length $$bytes < 24 || length $$bytes < 4 + unpack 'L<', $$bytes) {
-        return if !IO::Select->new($node->{socket})->can_read($until - time);
+        return if !can_read($node->{socket}, $until - time);
         sysread $node->{socket}, $$bytes, 65_536, length $$bytes or return;
     }
     my ($length, $kind, $code, $name, $number, $id, $extra) = unpack $HEAD, $$bytes;

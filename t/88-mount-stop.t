@@ -10,7 +10,7 @@ use TestClient;
 use TestGate;
 use Peregrine::Threads;
 use TestServer;
-use TestTools   qw(patience wait_for);
+use TestTools   qw(content patience wait_for);
 use TestWorkers qw(directory is_gone stop_master write_file);
 
 my $dir  = directory();
@@ -149,6 +149,15 @@ PERL
     $server->stop;
 };
 
+# Whether the server has read all that a client has sent: neither end has bytes that wait.
+sub has_read {
+    my ($server, $client) = @_;
+    my @ports = map { sprintf '%04X', $_ } $server->port, $client->socket->sockport;
+    my $pair  = qr/\S+:$ports[0] \S+:$ports[1]|\S+:$ports[1] \S+:$ports[0]/;
+    my @waits = content('/proc/net/tcp') =~ /^ *\d+: $pair \w\w (\w+:\w+) /mg;
+    return @waits == 2 && !grep { $_ ne '00000000:00000000' } @waits;
+}
+
 # The workers of the mount, or those of the site, die while they load.
 for my $row ([ 'a mount', '/shop' ], [ 'the site', '' ], [ 'the site with a template', '', '--preload-app' ])
 {
@@ -188,6 +197,7 @@ PERL
         my $client = $ask->("$path/");
         ok $server->wait_for_log(qr/failed \d times in a row|no template, and no new workers/),
             'then the next ones cannot start';
+        ok wait_for(sub { has_read($server, $client) }), 'the engine has a request';
         $server->signal('TERM');
         is(($client->response || {})->{status}, 503, 'a request is refused long before the time is over');
         is $server->wait, 0, '... and the server ends';

@@ -4,11 +4,10 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use IO::Select;
 use Test::More;
 use TestClient;
 use TestServer;
-use TestTools qw(patience wait_for);
+use TestTools qw(can_read patience wait_for);
 use TestWebSocket;
 use TestWorkers qw(write_file);
 
@@ -80,7 +79,7 @@ sub ask {
 sub read_until {
     my ($client, $wanted) = @_;
     my $seen = '';
-    while ($seen !~ $wanted && IO::Select->new($client->socket)->can_read(20)) {
+    while ($seen !~ $wanted && can_read($client->socket, 20)) {
         last if !$client->socket->sysread($seen, 4096, length $seen);
     }
     return $seen;

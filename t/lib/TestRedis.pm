@@ -10,7 +10,7 @@ use File::Temp ();
 use IO::Select ();
 use IO::Socket::INET;
 use POSIX     ();
-use TestTools qw(free_port patience wait_for);
+use TestTools qw(can_read free_port patience wait_for);
 
 my $PROGRAM = '/usr/bin/redis-server';
 
@@ -72,7 +72,7 @@ sub ask {
         or die "redis-server: $@\n";
     print {$socket} join '', '*' . @words . "\r\n", map { '$' . length($_) . "\r\n$_\r\n" } @words;
     $socket->flush;
-    return if !IO::Select->new($socket)->can_read(patience(5));
+    return if !can_read($socket, patience(5));
     sysread $socket, my $answer, 65_536;
     return $answer;
 }

@@ -8,6 +8,7 @@ use strict;
 use warnings;
 
 use Carp           ();
+use Errno          qw(EINTR);
 use Exporter       qw(import);
 use IO::Socket::IP ();
 use List::Util     qw(max min);
@@ -15,8 +16,8 @@ use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(
-    content crossed ended for_this_perl free_port freeze has_ipv6 has_module is_emulated not_repeated
-    only_in_full patience program_path refused wait_for write_old_file
+    can_read content crossed ended for_this_perl free_port freeze has_ipv6 has_module is_emulated
+    not_repeated only_in_full patience program_path refused wait_for write_old_file
 );
 
 # The path of an installed program; undef if PATH has none.
@@ -178,6 +179,18 @@ sub refused {
     my (%options) = @_;
     require PAGI::Server;
     return eval { PAGI::Server->new(%options); 1 } ? '' : $@;
+}
+
+# Whether a handle can be read within these seconds. The alarm above does not end the wait.
+sub can_read {
+    my ($handle, $seconds) = @_;
+    my $end = time + $seconds;
+    vec(my $bits = '', fileno $handle, 1) = 1;
+    while (1) {
+        my $count = select my $ready = $bits, undef, undef, max(0, $end - time);
+        return $count > 0 if $count >= 0 || $! != EINTR;
+    }
+    return;
 }
 
 # Waits for the end of a child; returns its wait status, or undef if it had to be killed.
