@@ -88,11 +88,16 @@ sub server {
 
 sub said { my ($server, $path) = @_; return get($server->port, $path)->{body} }
 
+# A WebSocket that reads a topic. Where a worker that leaves ends it at once (1012), the client comes again.
 sub reader {
     my ($server, $topic, $since) = @_;
-    my $socket = TestWebSocket->open($server->port, "/reader/$topic?" . ($since // ''));
-    my ($from) = $socket->next =~ /\Atext from (\S+)\z/ or die "not subscribed\n";
-    $socket->{from} = $from;
+    my ($socket, $first);
+    wait_for(sub {
+        $socket = TestWebSocket->open($server->port, "/reader/$topic?" . ($since // ''));
+        $first  = $socket->next;
+        return $first !~ /\Aclose 1012/;
+    });
+    ($socket->{from}) = $first =~ /\Atext from (\S+)\z/ or die "not subscribed: $first\n";
     return $socket;
 }
 

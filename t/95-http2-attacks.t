@@ -138,7 +138,7 @@ my $honest = $quiet;
 is $honest->{code}, 'open', 'honest requests are answered';
 note sprintf 'honest: %.0f ns a byte', $honest->{cpu};
 
-# What an attack costs on a connection of its own. What else the machine does makes each byte dearer for a
+# The cost of an attack on a connection of its own. Other work of the machine makes each byte dearer for a
 # while, so an attack that seems dear is tried again, and measured beside an honest client once more. The
 # memory is the most that an attempt has taken.
 sub measured {

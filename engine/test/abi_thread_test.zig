@@ -251,21 +251,39 @@ fn expectEnd(client: c.fd_t, end: []const u8) void {
     std.heap.smp_allocator.free(text);
 }
 
+/// A server that was lent a large string, and a client that reads the string to its end.
+const Large = struct {
+    server: Server,
+    body: []u8 = &.{},
+    loan: types.Loan = .{},
+    client: c.fd_t = -1,
+    reader: ?std.Thread = null,
+
+    fn lendAndRead(large: *Large) !void {
+        errdefer large.stop();
+        large.client = try large.server.connect();
+        large.body = try testing.allocator.alloc(u8, 2 * 1024 * 1024);
+        @memset(large.body, 'l');
+        large.body[large.body.len - 1] = '\n';
+        const ticket = try large.server.ask(large.client, get);
+        // No event follows, as the response is done for the program.
+        try testing.expectEqual(Code.done, try lend(&large.server, ticket, large.body, &large.loan));
+        large.reader = try .spawn(.{}, expectEnd, .{ large.client, "l\n" });
+    }
+
+    fn stop(large: *Large) void {
+        if (large.reader) |reader| reader.join();
+        large.server.stop();
+        testing.allocator.free(large.body);
+        if (large.client >= 0) _ = c.close(large.client);
+    }
+};
+
 test "a program that sleeps over large strings that were sent is woken to free them" {
-    var server: Server = try .startWith(&.{.{ "write_high_bytes", 4 * 1024 * 1024 }});
-    defer server.stop();
-    const client = try server.connect();
-    defer _ = c.close(client);
-    const body = try testing.allocator.alloc(u8, 2 * 1024 * 1024);
-    defer testing.allocator.free(body);
-    @memset(body, 'l');
-    body[body.len - 1] = '\n';
-    var loan: types.Loan = .{};
-    const ticket = try server.ask(client, get);
-    // No event follows, as the response is done for the program.
-    try testing.expectEqual(Code.done, try lend(&server, ticket, body, &loan));
-    const reader: std.Thread = try .spawn(.{}, expectEnd, .{ client, "l\n" });
-    defer reader.join();
+    var large: Large = .{ .server = try .startWith(&.{.{ "write_high_bytes", 4 * 1024 * 1024 }}) };
+    try large.lendAndRead();
+    defer large.stop();
+    const server = &large.server;
     const fd = abi.peregrine_fd(server.handle);
     while (true) {
         try testing.expectEqual(0, (try server.poll(0)).len);
@@ -276,23 +294,14 @@ test "a program that sleeps over large strings that were sent is woken to free t
 }
 
 test "a program does not begin to sleep over large strings that were sent" {
-    var server: Server = try .startWith(&.{.{ "write_high_bytes", 4 * 1024 * 1024 }});
-    defer server.stop();
-    const client = try server.connect();
-    defer _ = c.close(client);
-    const body = try testing.allocator.alloc(u8, 2 * 1024 * 1024);
-    defer testing.allocator.free(body);
-    @memset(body, 'l');
-    body[body.len - 1] = '\n';
-    var loan: types.Loan = .{};
-    const ticket = try server.ask(client, get);
-    try testing.expectEqual(Code.done, try lend(&server, ticket, body, &loan));
-    const reader: std.Thread = try .spawn(.{}, expectEnd, .{ client, "l\n" });
-    defer reader.join();
+    var large: Large = .{ .server = try .startWith(&.{.{ "write_high_bytes", 4 * 1024 * 1024 }}) };
+    try large.lendAndRead();
+    defer large.stop();
+    const server = &large.server;
     while (!server.handle.home.thread.engine.returned.isLarge()) _ = c.poll(&.{}, 0, 10);
     // The engine wakes no program that is awake, so this one would sleep for ever.
     try testing.expectEqual(0, (try server.poll(-1)).len);
-    try testing.expectEqual(&loan, abi.peregrine_returned(server.handle).?);
+    try testing.expectEqual(&large.loan, abi.peregrine_returned(server.handle).?);
 }
 
 test "a loan comes back when its client leaves, and when its command comes too late" {

@@ -91,7 +91,7 @@ sub _parsed {
     return ([ @perl, $program ], $modules, \@arguments);
 }
 
-# What a program inherits, except descriptors, its environment and its output.
+# Everything that a program inherits, except descriptors, its environment and its output.
 sub _inherited {
     my @limits = content('/proc/self/limits');
     my @status = grep { /\A(?:Umask|Uid|Gid|Groups|Sig(?:Ign|Blk)|Cap|NoNewPrivs|Seccomp|Cpus_allowed)/ }

@@ -575,8 +575,10 @@ test "a flood that goes on: a machine that is cut again and again reads the quie
     var published: std.ArrayList(u32) = .empty;
     defer published.deinit(testing.allocator);
     const times = 3;
+    // Redis cuts a machine where it runs before the machine: seldom, if other programs want the processor.
+    const end = begin + 4 * server_file.patience_ms;
     while (other.redis.counts.lost < lost + times or quiet.seen.items.len == 0) {
-        if (server_file.now() > begin + server_file.patience_ms) return error.Timeout;
+        if (server_file.now() > end) return error.Timeout;
         round += 1;
         while (first.redis.requests.count() < 100) {
             reading.number += 1;
@@ -586,7 +588,7 @@ test "a flood that goes on: a machine that is cut again and again reads the quie
         if (round % 4 == 0) try published.append(testing.allocator, try first.append("quiet", round));
         // Redis has written more to the other machine than that reads in its turn, however late Redis runs.
         while (first.redis.requests.count() > 80) {
-            if (server_file.now() > begin + server_file.patience_ms) return error.Timeout;
+            if (server_file.now() > end) return error.Timeout;
             try first.turn();
         }
         try other.turn();
