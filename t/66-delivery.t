@@ -263,7 +263,7 @@ subtest 'clients that do not read' => sub {
     }
     is $resets, 1, "one gets a reset, after $entries entries";
     my ($next) = publish($server, 'news', 1);
-    # Where publishing took long, entries came behind the reset, and others were lost behind these.
+    # Behind a slow publisher entries came behind the reset, and others were lost behind these.
     my ($message, $before, $gaps) = (undef, undef, 0);
     while ($message = $by{'/stream/news'}->message) {
         my ($number) = ($message->{id} // next) =~ /\.(\d+)\./;

@@ -4,12 +4,11 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use IO::Select ();
 use Test::More;
 use TestClient qw(get exchange);
 use TestServer;
 use TestStream;
-use TestTools qw(content patience wait_for);
+use TestTools qw(can_read content patience wait_for);
 
 subtest 'sse-ticker' => sub {
     my $server = TestServer->command('examples/pagi/sse-ticker/app.pl');
@@ -86,8 +85,8 @@ subtest 'backpressure' => sub {
         my $client = TestClient->new($port, receive_buffer => 65_536, timeout => 60);
         $client->send("GET /$way HTTP/1.1\r\nHost: h\r\n\r\n");
         # A slow client reads when the application does nothing any more but wait for it.
-        ok(IO::Select->new($client->socket)->can_read(patience(30)), "/$way begins");
-        ok(wait_for(sub { is_at_rest($server->pid) }),               '... and waits');
+        ok(can_read($client->socket, patience(30)), "/$way begins");
+        ok(wait_for(sub { is_at_rest($server->pid) }), '... and waits');
         my ($numbers, $sent, $of) = lines($client->response->{body});
         is($of,              500,   "/$way answers");
         is(scalar @$numbers, $sent, '... with as many updates as it says');

@@ -20,7 +20,7 @@ use File::Temp ();
 use IO::Handle ();
 use IO::Select;
 use Socket    qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
-use TestTools qw(patience);
+use TestTools qw(can_read patience);
 
 our $why;
 
@@ -97,10 +97,7 @@ sub held { my ($self) = @_; return $self->_tell('held') }
 sub _tell {
     my ($self, $words) = @_;
     print { $self->{control} } "$words\n";
-    my $end = time + patience(60);
-    until (IO::Select->new($self->{control})->can_read($end - time)) {
-        die "the file system does not answer\n" if time >= $end;
-    }
+    can_read($self->{control}, patience(60)) or die "the file system does not answer\n";
     sysread $self->{control}, my $answer, 100 or die "the file system has gone\n";
     chomp $answer;
     return $answer;

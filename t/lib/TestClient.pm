@@ -8,13 +8,12 @@ use warnings;
 
 use Errno            qw(ECONNRESET EINTR EWOULDBLOCK);
 use Exporter         qw(import);
-use IO::Select       ();
 use IO::Socket::IP   ();
 use IO::Socket::UNIX ();
 use POSIX            ();
 use Socket           qw(IPPROTO_TCP SOCK_STREAM SOL_SOCKET SO_LINGER SO_RCVBUF SO_RCVTIMEO SO_SNDTIMEO
     TCP_CORK TCP_NODELAY);
-use TestTools   qw(patience);
+use TestTools   qw(can_read patience);
 use Time::HiRes qw(time);
 
 our @EXPORT_OK = qw(get post exchange);
@@ -87,10 +86,7 @@ sub _fill {
     my $left = $end - time;
     return 0 if $left <= 0;
     my $pending = $self->{tls} && $self->{socket}->pending;
-    if (!$pending && !IO::Select->new($self->{socket})->can_read($left)) {
-        # The alarm of TestTools interrupts, too.
-        return $! == EINTR ? $self->_fill($end) : 0;
-    }
+    return 0 if !$pending && !can_read($self->{socket}, $left);
     my $read = sysread $self->{socket}, $self->{buffer}, 65_536, length $self->{buffer};
     return $self->_fill($end) if !defined $read && ($! == EWOULDBLOCK || $! == EINTR);
     $self->{was_reset} = 1 if !defined $read && $! == ECONNRESET;
