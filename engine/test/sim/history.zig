@@ -166,7 +166,7 @@ fn play(comptime Host: type, seed: u64) !void {
     var fault: per.AccessLogFault = .{};
     var errno: u16 = 0;
     try worker.setAccessLog(.{ .target = .host, .format = "combined", .bytes_max = 1 << 20 }, &fault, &errno);
-    var cast: ?Cast = if (scene.is_secured)
+    var cast: ?Cast = if (per.tls.enabled and scene.is_secured)
         try .init(gpa, seed, scene.network.seals, scene.starved_permille > 0)
     else
         null;
