@@ -2,7 +2,9 @@
 # that no test notices survives, and nothing hangs.
 use v5.36;
 use lib 'script/lib';
-use File::Temp ();
+use Cwd            qw(realpath);
+use File::Basename qw(dirname);
+use File::Temp     ();
 use Mutate::Bench;
 use Mutate::Equivalents;
 use Mutate::Source;
@@ -57,7 +59,7 @@ subtest 'what becomes of it' => sub {
     my $bench = Mutate::Bench->new(
         from   => "$folder",
         suites => 'Tiny',
-        zig    => $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig',
+        zig    => $ENV{PEREGRINE_ZIG} // realpath('.peregrine/zig/zig'),
         folder => "$folder/bench",
     );
     # Mutants of Mutate::Source share a program; a text that is changed by hand is compiled alone.
@@ -97,6 +99,40 @@ subtest 'the suites are those of build.zig' => sub {
         map { Mutate::Suites->arguments($_) } Mutate::Suites->names;
     ok -e "engine/$_", $_ for sort keys %file;
 };
+
+# A module that a suite lacks would end script/mutate when it comes to that suite.
+subtest 'each suite has the modules that its files import' => sub {
+    for my $suite (Mutate::Suites->names) {
+        my @arguments = Mutate::Suites->arguments($suite);
+        my (%has, %lacks, @given);
+        while (defined(my $word = shift @arguments)) {
+            if    ($word eq '--dep') { push @given, shift @arguments }
+            elsif ($word =~ /\A-M([^=]+)=(.+)/) {
+                $has{$2} = { map { $_ => 1 } splice @given };
+            }
+        }
+        for my $root (grep { !/_options/ } sort keys %has) {
+            my @imported = imports("engine/$root");
+            $lacks{"$root: $_"} = 1 for grep { !$has{$root}{$_} && !/\A(?:std|builtin|root)\z/ } @imported;
+        }
+        is_deeply [ sort keys %lacks ], [], $suite;
+    }
+};
+
+# Names of the modules that a file and the files that it imports by path import.
+sub imports ($file) {
+    my (%names, %seen);
+    my @files = ($file);
+    while (defined(my $path = shift @files)) {
+        next if $seen{$path}++;
+        for my $import (slurp($path) =~ m{^[^/\n]*\@import\("([^"]+)"\)}mg) {
+            if ($import =~ /\.zig\z/) { push @files, dirname($path) . "/$import" }
+            else                      { $names{$import} = 1 }
+        }
+        for my $next (@files) { 1 while $next =~ s{[^/]+/\.\./}{} }
+    }
+    return keys %names;
+}
 
 # Each file of tests is imported by a program: otherwise it would never run.
 subtest 'files of tests' => sub {

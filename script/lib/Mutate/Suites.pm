@@ -13,16 +13,20 @@ my $BUILD  = _slurp("$TREE/$ENGINE/build.zig");
 # Modules: the path of a module and the names of its imports. `prepare` makes the modules of options.
 my %MODULES  = _modules();
 my @PROGRAMS = _programs();
+# abi_test.zig needs what build.zig makes of the header.
+my @OF_THE_ABI = grep { $_ ne 'abi' } map { s/_test\.zig\z//r } _imports('test/abi.zig');
 
 # Test programs: the root file of each, and the names of its imports.
 my %SUITES = (
     protocol     => $MODULES{protocol},
     server       => $MODULES{server},
-    'many-cases' => [ 'test/many_cases.zig',      qw(protocol peregrine wanted) ],
-    'tls-server' => [ 'test/tls/server_test.zig', qw(peregrine tls wanted) ],
-    (map { $_ => [ "test/${_}_test.zig", qw(abi peregrine) ] } qw(abi_interpreters abi_thread)),
-    abi => $MODULES{abi},
-    (map { $_ => [ "test/${_}_test.zig", qw(protocol peregrine wanted) ] } @PROGRAMS),
+    'many-cases' =>
+        [ 'test/many_cases.zig', qw(protocol hub peregrine peregrine.web spoken certificates wanted) ],
+    'tls-server'  => [ 'test/tls/server_test.zig', qw(peregrine tls wanted) ],
+    abi           => $MODULES{abi},
+    'abi-threads' => [ 'test/threads.zig', qw(abi peregrine) ],
+    (map { $_ => [ "test/${_}_test.zig", qw(abi peregrine) ] } @OF_THE_ABI),
+    (map { $_ => [ "test/${_}_test.zig", qw(protocol peregrine peregrine.web wanted) ] } @PROGRAMS),
     map { $_->[0] => [ $_->[1], qw(protocol wanted) ] } _wires(),
 );
 
@@ -31,9 +35,12 @@ sub _modules () {
     my %modules = (tls => [ 'src/tls/tls.zig', 'tls_options' ]);
     $modules{$1} = [$2] while $layers =~ /const (\w+) = layer\(b, "([^"]+)"/g;
     push @{ $modules{$1} }, $2 while $layers =~ /(\w+)\.add(?:Import|Options)\("(\w+)"/g;
-    $modules{wanted}   = ['test/wanted.zig'];
-    $modules{platform} = [ 'src/abi/platform.zig', 'peregrine' ];
-    $modules{abi}      = [ 'src/abi/abi.zig',      qw(platform peregrine) ];
+    $modules{wanted}          = ['test/wanted.zig'];
+    $modules{platform}        = [ 'src/abi/platform.zig',      'peregrine' ];
+    $modules{abi}             = [ 'src/abi/abi.zig',           qw(platform peregrine hub) ];
+    $modules{spoken}          = [ 'src/abi/spoken.zig',        qw(platform peregrine hub) ];
+    $modules{certificates}    = [ 'test/tls/certificates.zig', 'tls' ];
+    $modules{'peregrine.web'} = delete $modules{web};
     my %needed = map { $_ => 1 } map { @$_[ 1 .. $#$_ ] } values %modules;
     $modules{$_} //= ["$_.zig"] for grep { /_options\z/ } keys %needed;
     return %modules;
@@ -70,9 +77,8 @@ my @NEAREST = (
         qr{\Aserver/(?:worker|connection|exchange|outbox|input)\b} =>
             qw(server defects guards native many-cases)
     ],
-    [ qr{\Aserver/}                       => qw(server defects guards native) ],
-    [ qr{\Aabi/(?:seat|pool|claim|offer)} => qw(abi_interpreters) ],
-    [ qr{\Aabi/}                          => qw(abi abi_thread abi_interpreters) ],
+    [ qr{\Aserver/} => qw(server defects guards native) ],
+    [ qr{\Aabi/}    => qw(abi abi-threads) ],
 );
 my @SERVER = (@PROGRAMS, qw(many-cases tls-server));
 
@@ -83,7 +89,8 @@ sub nearest ($class, $path, $has_tests, $thorough = 0) {
     my ($row)   = grep { $below =~ $_->[0] } @NEAREST   or return;
     my (undef, @suites) = @$row;
     push @suites, 'many-cases' if $thorough;
-    push @suites, @SERVER if $thorough && $below =~ m{\Aserver/};
+    push @suites, @SERVER      if $thorough && $below =~ m{\Aserver/};
+    push @suites, @OF_THE_ABI  if $thorough && $below =~ m{\Aabi/};
     my $inside = $below =~ s{\A\w+/}{}r =~ s{/}{.}gr;
     unshift @suites, $suites[0] =~ s/:.*//r . ":$inside.test." if $has_tests;
     my %seen;
@@ -122,7 +129,7 @@ sub home ($class, $folder) { return "$folder/$ENGINE" }
 sub arguments ($class, $name) {
     my ($suite, $filter) = split /:/, $name;
     my ($root, @imports) = @{ $SUITES{$suite} };
-    my $tls     = $suite =~ /\Atls/ ? 1 : 0;
+    my $tls     = $suite =~ /\A(?:tls|many-cases)/ ? 1 : 0;
     my @linked  = $tls ? qw(-lssl -lcrypto -lc) : $suite =~ /\Aabi/ ? '-lc' : ();
     my @options = (@linked, $filter ? ('--test-filter', $filter) : ());
     my (@order, %seen);
