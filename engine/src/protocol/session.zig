@@ -308,7 +308,7 @@ pub const Session = union(enum) {
     /// Whether a field of this response was left out because only the server may send it.
     pub fn droppedField(session: *const Session) bool {
         return switch (session.*) {
-            .single => |single| single.dropped_hop_field,
+            .single => |single| single.noted.dropped_hop_field,
             .stream => |*view| view.session.droppedField(view.stream),
         };
     }

@@ -10,9 +10,11 @@ const Timer = @import("timer.zig").Timer;
 /// The progress of a peer that takes output slowly.
 pub const Blockage = struct {
     stall: Stall,
-    /// Bytes that the kernel held at the last look, and bytes that it took since then.
-    held: u64,
-    looked_at: u64,
+    // Two numbers share a word, because each idle connection has a place for a blockage.
+    /// Bytes that the kernel held at the last look, and bytes that it took since then; at most 4 GiB.
+    held: u32,
+    /// The time from `stall.since` to the last look, in milliseconds.
+    looked_after: u32,
 
     /// Looks within the time that a peer may take nothing. With few looks, bytes that the peer took early
     /// would count as late.
@@ -20,29 +22,33 @@ pub const Blockage = struct {
 
     /// Begins the wait for a peer whose kernel buffer holds `held` bytes and takes no more.
     pub fn begin(held: u64, now: u64) Blockage {
-        return .{ .stall = .begin(now), .held = held, .looked_at = now };
+        return .{ .stall = .begin(now), .held = std.math.lossyCast(u32, held), .looked_after = 0 };
     }
 
     /// Adds bytes that the kernel took.
     pub fn took(blockage: *Blockage, bytes: u64) void {
-        blockage.held += bytes;
+        blockage.held +|= std.math.lossyCast(u32, bytes);
     }
 
     /// Notes that the kernel holds `held` bytes now. The peer has taken the difference, which moves its
     /// deadline. Returns the number of bytes that the peer took. `rate`: see `Stall.progress`.
     pub fn look(blockage: *Blockage, held: u64, rate: u32, now: u64) u64 {
-        assert(now >= blockage.looked_at);
+        assert(now >= blockage.lookedAt());
         const taken = blockage.held -| held;
-        blockage.held = held;
-        blockage.looked_at = now;
+        blockage.held = std.math.lossyCast(u32, held);
         blockage.stall.progress(taken, rate, now);
+        blockage.looked_after = std.math.lossyCast(u32, now - blockage.stall.since);
         return taken;
+    }
+
+    fn lookedAt(blockage: *const Blockage) u64 {
+        return blockage.stall.since + blockage.looked_after;
     }
 
     /// The time of the next look, in milliseconds. `limit_ms`: see `Stall.deadline`.
     pub fn lookAt(blockage: *const Blockage, limit_ms: u32) u64 {
         if (limit_ms == 0) return Timer.never;
-        return @min(blockage.stall.deadline(limit_ms), blockage.looked_at + @max(limit_ms / looks, 1));
+        return @min(blockage.stall.deadline(limit_ms), blockage.lookedAt() + @max(limit_ms / looks, 1));
     }
 };
 
@@ -69,6 +75,6 @@ test "bytes that the peer takes pay when the worker looks, and bytes that the ke
     // The deadline comes before the next look.
     try std.testing.expectEqual(
         850,
-        Blockage.lookAt(&.{ .stall = .begin(50), .held = 0, .looked_at = 840 }, 800),
+        Blockage.lookAt(&.{ .stall = .begin(50), .held = 0, .looked_after = 790 }, 800),
     );
 }

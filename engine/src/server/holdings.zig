@@ -102,7 +102,7 @@ pub const Ranking = struct {
                 }
             }
             if (bytes > 0) ranking.add(.{
-                .ticket = lane.ticket,
+                .ticket = lane.ticket(),
                 .number = transport.number,
                 .bytes = bytes + kernelBytes(lane),
                 .address = transport.peer_text.slice(),

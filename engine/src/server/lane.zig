@@ -22,6 +22,7 @@ const Pool = @import("pool.zig").Pool;
 const Start = exchange_file.Start;
 const StartError = exchange_file.StartError;
 const Stream = @import("stream.zig").Stream;
+const Slab = @import("slab.zig").Slab;
 const Ticket = @import("slab.zig").Ticket;
 const Timer = @import("timer.zig").Timer;
 const Transport = @import("transport.zig").Transport;
@@ -30,7 +31,6 @@ const WebSocket = @import("websocket.zig").WebSocket;
 
 /// One conversation of a transport.
 pub const Lane = struct {
-    ticket: Ticket,
     /// The transport that carries the lane's bytes.
     transport: *Transport,
     /// Received bytes that were not taken: content of a stream, or bytes of the connection.
@@ -77,6 +77,12 @@ pub const Lane = struct {
     };
 
     // ---- State
+
+    /// The ticket of the lane's stream or transport, whose slab keeps it. The lane must be in a slab.
+    pub inline fn ticket(lane: *const Lane) Ticket {
+        if (lane.isStream()) return Slab(Stream).ticketOf(Stream.of(lane));
+        return Slab(Transport).ticketOf(lane.transport);
+    }
 
     /// Whether the lane belongs to a stream, one of many on its transport.
     pub inline fn isStream(lane: *const Lane) bool {
@@ -475,7 +481,7 @@ test "a lane answers requests over plain memory: its own, and that of a stream" 
     var head: protocol.Head = .{ .storage = &fields };
     const limits = @import("types.zig").limitsOf(&.{});
     var transport: Transport = undefined;
-    transport.init(.none, .none, &limits, 1, 0, 0);
+    transport.init(.none, &limits, 1, 0, 0);
     defer transport.out.queue.deinit(&pool);
     for (0..2) |_| {
         const step = transport.single.feed("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &head);
@@ -512,7 +518,7 @@ test "a lane answers requests over plain memory: its own, and that of a stream" 
         }
     }
     var stream: Stream = undefined;
-    stream.init(.none, &transport, 1, 0);
+    stream.init(&transport, 1, 0);
     multiplex.add(&stream);
     session.own(1, 1);
     // The head is queued with the first piece of content; the next piece waits to be framed.

@@ -262,7 +262,7 @@ test "a connection of streams gives its memory back a while after the last one, 
     const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 1000);
     defer multiplex.destroy(testing.allocator, &desks);
     var transport: Transport = undefined;
-    transport.init(.none, .none, &limits, 1, 0, 0);
+    transport.init(.none, &limits, 1, 0, 0);
     transport.leaveServing(.{ .multiplexed = multiplex });
     multiplex.session.reading = .frame;
     multiplex.debt = .nothing;
@@ -301,7 +301,7 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     const multiplex: *Multiplex = try .create(testing.allocator, &limits, &allowed, room, 1000);
     defer multiplex.destroy(testing.allocator, &desks);
     var transport: Transport = undefined;
-    transport.init(.none, .none, &limits, 1, 0, 0);
+    transport.init(.none, &limits, 1, 0, 0);
     transport.leaveServing(.{ .multiplexed = multiplex });
     // The peer has not sent its preface and settings; a part of them does not extend the deadline.
     try testing.expectEqual(1100, transport.deadline(&config));
@@ -333,7 +333,7 @@ test "a connection of streams is due when it owes something, when nobody asks, a
     try testing.expectEqual(2000, transport.deadline(&config));
     try testing.expectEqual(.end, multiplex.due(&transport, &config));
     var stream: Stream = undefined;
-    stream.init(.none, &transport, 1, 0);
+    stream.init(&transport, 1, 0);
     multiplex.add(&stream);
     try testing.expectEqual(Timer.never, transport.deadline(&config));
     multiplex.remove(&stream, 2000);

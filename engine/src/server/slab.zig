@@ -40,6 +40,27 @@ pub const Ticket = enum(u64) {
         return @as(u20, @truncate(@backingInt(ticket)));
     }
 
+    /// The ticket's lower half.
+    pub fn short(ticket: Ticket) Short {
+        return @fromBackingInt(@as(u32, @truncate(@backingInt(ticket))));
+    }
+
+    /// The lower half of a ticket: slot, engine, kind and some bits of the generation. It takes less memory
+    /// in lists with room for each connection. After 15 other uses of its slot it finds an item that is not
+    /// its own, so the item must tell whether it is in the list.
+    pub const Short = enum(u32) {
+        _,
+
+        /// The kind of the ticket's slab.
+        pub fn kind(name: Short) Kind {
+            return name.widened().kind();
+        }
+
+        fn widened(name: Short) Ticket {
+            return @fromBackingInt(@backingInt(name));
+        }
+    };
+
     fn isOfItem(ticket: Ticket) bool {
         return @backingInt(ticket) & one_generation != 0;
     }
@@ -117,6 +138,21 @@ pub fn Slab(comptime T: type) type {
         pub fn get(self: *Self, ticket: Ticket) ?*T {
             const slot = self.slotOf(ticket) orelse return null;
             return slot.item();
+        }
+
+        /// The item of a ticket's lower half; null: the item was removed, or the ticket is none of this slab.
+        pub fn getShort(self: *Self, name: Ticket.Short) ?*T {
+            const number = name.widened().slot();
+            if (number / chunk_items >= self.chunks.items.len) return null;
+            const slot = self.slotAt(number);
+            return if (slot.ticket.short() == name and slot.ticket.isOfItem()) slot.item() else null;
+        }
+
+        /// The ticket of an item.
+        pub inline fn ticketOf(item: *const T) Ticket {
+            const slot: *const Slot = .of(@constCast(item));
+            assert(slot.ticket.isOfItem());
+            return slot.ticket;
         }
 
         /// Removes an item, whose ticket finds nothing from now on.
@@ -206,6 +242,25 @@ test "a removed item's ticket stays stale when its slot is used again" {
     try std.testing.expectEqual(null, slab.get(first.ticket));
     try std.testing.expectEqual(2, slab.get(second.ticket).?.*);
     try std.testing.expectEqual(null, slab.get(.none));
+}
+
+test "the lower half of a ticket finds its item, and another one after 15 other uses of the slot" {
+    var slab: Slab(u64) = .init(std.testing.allocator, .stream);
+    defer slab.deinit();
+    const first = try slab.add();
+    const name = first.ticket.short();
+    try std.testing.expectEqual(.stream, name.kind());
+    try std.testing.expectEqual(first.item, slab.getShort(name).?);
+    slab.remove(first.item);
+    try std.testing.expectEqual(null, slab.getShort(name));
+    var uses: usize = 0;
+    while (slab.getShort(name) == null) {
+        const other = try slab.add();
+        if (other.ticket.slot() == first.ticket.slot()) uses += 1;
+        if (slab.getShort(name) == null) slab.remove(other.item);
+    }
+    try std.testing.expectEqual(16, uses);
+    try std.testing.expectEqual(null, slab.getShort(@fromBackingInt(@backingInt(name) + 64)));
 }
 
 test "tickets of another engine, and of free slots, find nothing" {

@@ -8,10 +8,11 @@ const Timer = @import("timer.zig").Timer;
 /// A deadline that bytes of the peer extend.
 pub const Stall = struct {
     /// The time at which waiting began, moved forward by bytes. It is never in the future, so a burst gains
-    /// no time in advance.
-    since: u64,
+    /// no time in advance. The alignment makes the place for a blockage shorter, which each idle connection
+    /// has.
+    since: u64 align(4),
     /// The rest of bytes that did not gain a whole millisecond, in thousandths of a byte.
-    change: u64 = 0,
+    change: u32 = 0,
 
     /// Begins to wait.
     pub fn begin(now: u64) Stall {
@@ -23,7 +24,7 @@ pub const Stall = struct {
         assert(rate > 0);
         const paid = bytes * 1000 + stall.change;
         stall.since += paid / rate;
-        stall.change = paid % rate;
+        stall.change = @intCast(paid % rate);
         if (stall.since >= now) stall.* = .begin(now);
     }
 

@@ -5,7 +5,6 @@ const protocol = @import("protocol");
 const KeptHead = @import("kept_head.zig").KeptHead;
 const Lane = @import("lane.zig").Lane;
 const Output = @import("output.zig").Output;
-const Ticket = @import("slab.zig").Ticket;
 const Transport = @import("transport.zig").Transport;
 
 /// A stream of a transport, with its lane.
@@ -48,14 +47,12 @@ pub const Stream = struct {
     /// Prepares a slot for a stream that was opened. The stream must not move afterwards.
     pub fn init(
         stream: *Stream,
-        ticket: Ticket,
         transport: *Transport,
         number: protocol.Stream,
         now: u64,
     ) void {
         assert(number != 0);
         stream.* = .{ .lane = .{
-            .ticket = ticket,
             .transport = transport,
             .stream = number,
             .phase = .{ .idle = .{ .since = now } },

@@ -6,14 +6,27 @@ const assert = std.debug.assert;
 
 /// A deadline, embedded in the struct that it belongs to.
 pub const Timer = struct {
-    /// The time at which the timer is due, in milliseconds; `never`: it is off.
-    deadline: u64 = never,
-    /// The tick of the slot that has the timer; 0: the timer is in no slot.
-    tick: u64 = 0,
+    place: Place = .{},
     prev: ?*Timer = null,
     next: ?*Timer = null,
 
     pub const never = std.math.maxInt(u64);
+
+    /// The deadline and the slot share a word, because each idle connection has a timer.
+    const Place = packed struct(u64) {
+        /// The time at which the timer is due, in milliseconds; `off`: never.
+        deadline: u48 = off,
+        /// The number of the slot that has the timer; `nowhere`: the timer is in no slot.
+        slot: u16 = nowhere,
+
+        const off = std.math.maxInt(u48); // after 8,900 years
+        const nowhere = std.math.maxInt(u16);
+    };
+
+    /// The time at which the timer is due, in milliseconds; `never`: it is off.
+    fn deadline(timer: *const Timer) u64 {
+        return if (timer.place.deadline == Place.off) never else timer.place.deadline;
+    }
 
     /// The time at which a limit ends; 0: there is no limit.
     pub fn after(since: u64, limit_ms: u32) u64 {
@@ -43,10 +56,10 @@ pub const Wheel = struct {
 
     /// Sets or moves a deadline.
     pub fn set(wheel: *Wheel, timer: *Timer, deadline: u64) void {
-        timer.deadline = deadline;
-        if (timer.tick == 0) {
-            if (deadline != Timer.never) wheel.insert(timer);
-        } else if (deadline <= (timer.tick - 1) * tick_ms) {
+        timer.place.deadline = @intCast(@min(deadline, Timer.Place.off));
+        if (timer.place.slot == Timer.Place.nowhere) {
+            if (timer.place.deadline != Timer.Place.off) wheel.insert(timer);
+        } else if (deadline <= (wheel.tickOf(timer) - 1) * tick_ms) {
             wheel.unlink(timer);
             wheel.insert(timer);
         }
@@ -54,8 +67,8 @@ pub const Wheel = struct {
 
     /// Removes a timer, which is required before its memory is freed.
     pub fn remove(wheel: *Wheel, timer: *Timer) void {
-        if (timer.tick != 0) wheel.unlink(timer);
-        timer.deadline = Timer.never;
+        if (timer.place.slot != Timer.Place.nowhere) wheel.unlink(timer);
+        timer.place.deadline = Timer.Place.off;
     }
 
     /// Removes and returns the next timer that is due at `now_ms`; null: there is none. A timer that is set
@@ -72,8 +85,8 @@ pub const Wheel = struct {
             const slot = wheel.tick % slot_count;
             while (wheel.slots[slot]) |timer| {
                 wheel.unlink(timer);
-                if (timer.deadline <= now_ms) return timer;
-                if (timer.deadline != Timer.never) wheel.insertAfter(timer, wheel.tick);
+                if (timer.deadline() <= now_ms) return timer;
+                if (timer.place.deadline != Timer.Place.off) wheel.insertAfter(timer, wheel.tick);
             }
             wheel.tick += 1;
         }
@@ -103,28 +116,34 @@ pub const Wheel = struct {
     }
 
     fn insertAfter(wheel: *Wheel, timer: *Timer, after: u64) void {
-        assert(timer.tick == 0 and timer.deadline != Timer.never);
+        assert(timer.place.slot == Timer.Place.nowhere and timer.place.deadline != Timer.Place.off);
         // The tick is rounded up, because a timer must not come before its deadline.
-        const wanted = std.math.divCeil(u64, timer.deadline, tick_ms) catch unreachable;
-        timer.tick = @min(@max(wanted, after + 1), wheel.tick + slot_count - 1);
-        const slot = timer.tick % slot_count;
+        const wanted = std.math.divCeil(u64, timer.place.deadline, tick_ms) catch unreachable;
+        const tick = @min(@max(wanted, after + 1), wheel.tick + slot_count - 1);
+        const slot = tick % slot_count;
+        timer.place.slot = @intCast(slot);
         timer.prev = null;
         timer.next = wheel.slots[slot];
         if (timer.next) |next| next.prev = timer;
         wheel.slots[slot] = timer;
         wheel.occupied.set(slot);
-        wheel.earliest = @min(wheel.earliest, timer.tick);
+        wheel.earliest = @min(wheel.earliest, tick);
         wheel.count += 1;
     }
 
     fn unlink(wheel: *Wheel, timer: *Timer) void {
-        assert(timer.tick != 0 and wheel.count > 0);
-        const slot = timer.tick % slot_count;
+        assert(timer.place.slot != Timer.Place.nowhere and wheel.count > 0);
+        const slot = timer.place.slot;
         if (timer.prev) |prev| prev.next = timer.next else wheel.slots[slot] = timer.next;
         if (timer.next) |next| next.prev = timer.prev;
         if (wheel.slots[slot] == null) wheel.occupied.unset(slot);
-        timer.tick = 0;
+        timer.place.slot = Timer.Place.nowhere;
         wheel.count -= 1;
+    }
+
+    /// The tick of a timer that is in a slot: slots have no timers of later turns.
+    fn tickOf(wheel: *const Wheel, timer: *const Timer) u64 {
+        return wheel.tick + (timer.place.slot -% wheel.tick) % slot_count;
     }
 };
 
@@ -141,8 +160,8 @@ test "timers fire in their tick, never early, at most a tick late" {
     while (fired < timers.len) : (now += 17) {
         try std.testing.expect(now < 202_000);
         while (wheel.expire(now)) |timer| {
-            try std.testing.expect(timer.deadline <= now);
-            try std.testing.expect(now - timer.deadline <= Wheel.tick_ms + 17);
+            try std.testing.expect(timer.deadline() <= now);
+            try std.testing.expect(now - timer.deadline() <= Wheel.tick_ms + 17);
             fired += 1;
         }
     }
@@ -153,9 +172,9 @@ test "a deadline that moves later costs nothing and still holds; one that moves 
     var wheel: Wheel = .init(0);
     var timer: Timer = .{};
     wheel.set(&timer, 500);
-    const tick = timer.tick;
+    const tick = wheel.tickOf(&timer);
     wheel.set(&timer, 5_000);
-    try std.testing.expectEqual(tick, timer.tick);
+    try std.testing.expectEqual(tick, wheel.tickOf(&timer));
     try std.testing.expectEqual(null, wheel.expire(600));
     wheel.set(&timer, 700);
     try std.testing.expectEqual(null, wheel.expire(690));
@@ -190,7 +209,7 @@ test "a timer that is removed never comes, and may be set again" {
     for ([_]usize{ 1, 0, 2 }) |index| {
         wheel.remove(&timers[index]);
         wheel.remove(&timers[index]);
-        try std.testing.expectEqual(Timer.never, timers[index].deadline);
+        try std.testing.expectEqual(Timer.never, timers[index].deadline());
     }
     try std.testing.expectEqual(null, wheel.nextExpiry());
     for (&timers) |*timer| wheel.set(timer, 100);
@@ -214,11 +233,11 @@ test "a wheel that was empty goes on behind the present tick" {
     var wheel: Wheel = .init(0);
     var far: Timer = .{};
     wheel.set(&far, 10_000_000);
-    try std.testing.expectEqual(Wheel.slot_count, far.tick);
+    try std.testing.expectEqual(Wheel.slot_count, wheel.tickOf(&far));
     wheel.remove(&far);
     try std.testing.expectEqual(null, wheel.expire(1_000_000));
     wheel.set(&far, 10_000_000);
-    const ahead = far.tick - 1_000_000 / Wheel.tick_ms;
+    const ahead = wheel.tickOf(&far) - 1_000_000 / Wheel.tick_ms;
     try std.testing.expectEqual(Wheel.slot_count, ahead);
 }
 
@@ -277,8 +296,8 @@ test "nextExpiry names the earliest tick, however timers came and went since it 
         }
         while (wheel.expire(now)) |_| {}
         var earliest: u64 = std.math.maxInt(u64);
-        for (timers) |one| if (one.tick != 0) {
-            earliest = @min(earliest, one.tick);
+        for (&timers) |*one| if (one.place.slot != Timer.Place.nowhere) {
+            earliest = @min(earliest, wheel.tickOf(one));
         };
         const expected = if (wheel.count == 0) null else earliest * Wheel.tick_ms;
         try std.testing.expectEqual(expected, wheel.nextExpiry());

@@ -237,7 +237,7 @@ fn writeRequest(exchange: *const Exchange, head: *const Head) void {
         .way = .in,
         .kind = .request,
         .ticket = @backingInt(exchange.ticket),
-        .lane = @backingInt(exchange.lane.ticket),
+        .lane = @backingInt(exchange.lane.ticket()),
         .size = head.text.len,
         .text = line,
     });
@@ -260,7 +260,7 @@ fn writeWire(lane: *const Lane, kind: Kind, size: usize) void {
         .way = if (kind == .received) .in else .out,
         .kind = kind,
         .ticket = if (exchange) |current| @backingInt(current.ticket) else 0,
-        .lane = @backingInt(lane.ticket),
+        .lane = @backingInt(lane.ticket()),
         .size = size,
     });
 }
@@ -277,7 +277,7 @@ fn writeRefused(lane: *const Lane, status: u16, detail: []const u8) void {
         .way = .out,
         .kind = .refused,
         .ticket = if (exchange) |current| @backingInt(current.ticket) else 0,
-        .lane = @backingInt(lane.ticket),
+        .lane = @backingInt(lane.ticket()),
         .code = status,
         .text = detail,
     });
@@ -368,7 +368,7 @@ fn writeOf(
         .way = way,
         .kind = kind,
         .ticket = @backingInt(exchange.ticket),
-        .lane = @backingInt(exchange.lane.ticket),
+        .lane = @backingInt(exchange.lane.ticket()),
         .size = measured.size,
         .code = measured.code,
         .text = text,

@@ -18,7 +18,6 @@ const PeerText = @import("peer_text.zig").PeerText;
 const Relaying = @import("relay.zig").Relaying;
 const Repeat = @import("repeat.zig").Repeat;
 const Share = @import("share.zig").Share;
-const Ticket = @import("slab.zig").Ticket;
 const Timer = @import("timer.zig").Timer;
 const Tunnel = @import("tunnel.zig").Tunnel;
 const types = @import("types.zig");
@@ -67,7 +66,7 @@ pub const Transport = struct {
 
     comptime {
         // Each idle connection has a transport; see "Memory" in ARCHITECTURE.md.
-        assert(@sizeOf(Transport) <= 352);
+        assert(@sizeOf(Transport) <= 312);
     }
 
     pub const Surplus = enum { no, connections, memory };
@@ -97,7 +96,6 @@ pub const Transport = struct {
     /// Prepares a slot for a socket that serves requests. The transport must not move afterwards.
     pub fn init(
         transport: *Transport,
-        ticket: Ticket,
         socket: io_layer.Socket,
         limits: *const Limits,
         number: u32,
@@ -106,7 +104,6 @@ pub const Transport = struct {
     ) void {
         transport.* = .{
             .lane = .{
-                .ticket = ticket,
                 .transport = transport,
                 .phase = .{ .idle = .{ .since = now } },
             },
@@ -347,7 +344,7 @@ fn inPhase(transport: *Transport, limits: *Limits, phase: Transport.Phase) void 
 
 /// Makes a transport that serves requests, with its lane in this phase.
 fn inLane(transport: *Transport, limits: *Limits, phase: Lane.Phase) void {
-    transport.init(.none, .none, limits, 1, 0, 0);
+    transport.init(.none, limits, 1, 0, 0);
     transport.lane.phase = phase;
 }
 

@@ -6,9 +6,12 @@ const api_limits = @import("config.zig").api_limits;
 const Exchange = @import("exchange.zig").Exchange;
 const Lane = @import("lane.zig").Lane;
 const WebSocket = @import("websocket.zig").WebSocket;
+const Slab = @import("slab.zig").Slab;
 const Ticket = @import("slab.zig").Ticket;
+const Transport = @import("transport.zig").Transport;
 
-/// The lists of one worker. A lane that ends stays in them by its ticket, which then finds no lane.
+/// The lists of one worker. A lane that ends stays in them by its ticket, which then finds no lane, or after
+/// many other lanes one whose flag tells whether it is in the list.
 pub const Waiting = struct {
     /// Lanes with queued output or input that can be parsed, which have their turn before the worker waits.
     corked: List = .empty,
@@ -41,7 +44,8 @@ pub const Waiting = struct {
         }
     };
 
-    const List = std.ArrayList(Ticket);
+    /// Each idle connection pays for room in three of these lists.
+    const List = std.ArrayList(Ticket.Short);
     /// Lists that may have every lane.
     const lists = .{ "corked", "backlog", "spare" };
 
@@ -79,7 +83,7 @@ pub const Waiting = struct {
     pub inline fn cork(waiting: *Waiting, lane: *Lane) void {
         if (lane.corked) return;
         lane.corked = true;
-        waiting.corked.appendAssumeCapacity(lane.ticket);
+        waiting.corked.appendAssumeCapacity(lane.ticket().short());
     }
 
     /// Gives a turn to a lane and to its transport, on which heads are queued.
@@ -92,7 +96,7 @@ pub const Waiting = struct {
     pub fn yield(waiting: *Waiting, lane: *Lane) void {
         if (lane.yielded) return;
         lane.yielded = true;
-        waiting.backlog.appendAssumeCapacity(lane.ticket);
+        waiting.backlog.appendAssumeCapacity(lane.ticket().short());
     }
 
     /// Lets a WebSocket wait, because its host has too many events to read.
@@ -101,7 +105,7 @@ pub const Waiting = struct {
         // A lane may be in the list already: its host let it go on before the next pass, and is behind again.
         if (lane.parked) return;
         lane.parked = true;
-        waiting.parked.appendAssumeCapacity(lane.ticket);
+        waiting.parked.appendAssumeCapacity(lane.ticket().short());
     }
 
     /// Keeps a response back, to be sent with the next one of its lane if that comes soon. False: there is no
@@ -109,7 +113,7 @@ pub const Waiting = struct {
     pub fn withhold(waiting: *Waiting, gpa: std.mem.Allocator, lane: *Lane, now: u64) bool {
         if (lane.withheld) return true;
         waiting.withheld.append(gpa, .{
-            .lane = lane.ticket,
+            .lane = lane.ticket(),
             .since = now,
             .bytes = lane.out().queue.bytes,
         }) catch return false;
@@ -143,7 +147,7 @@ pub const Waiting = struct {
     }
 
     /// The lane at `place` in the pass; null: the pass is at its end. Opening lanes may move the list.
-    pub inline fn at(waiting: *const Waiting, place: usize) ?Ticket {
+    pub inline fn at(waiting: *const Waiting, place: usize) ?Ticket.Short {
         return if (place < waiting.spare.items.len) waiting.spare.items[place] else null;
     }
 
@@ -158,7 +162,7 @@ pub const Waiting = struct {
         const rest = waiting.spare.items[place..];
         const backlog = &waiting.backlog;
         backlog.appendSliceAssumeCapacity(rest);
-        std.mem.rotate(Ticket, backlog.items, backlog.items.len - rest.len);
+        std.mem.rotate(Ticket.Short, backlog.items, backlog.items.len - rest.len);
         waiting.end();
     }
 
@@ -171,27 +175,38 @@ pub const Waiting = struct {
     }
 };
 
+/// Adds a transport, for tests, and returns its lane.
+fn addLane(transports: *Slab(Transport)) !*Lane {
+    const limits = @import("types.zig").limitsOf(&.{});
+    const transport = (try transports.add()).item;
+    transport.init(.none, &limits, 1, 0, 0);
+    return &transport.lane;
+}
+
 test "a lane that yields again comes behind lanes that had no turn" {
     const gpa = std.testing.allocator;
     var waiting: Waiting = .{};
     defer waiting.deinit(gpa);
-    var lanes: [3]Lane = undefined;
-    for (&lanes, 1..) |*lane, number| {
-        lane.ticket = @fromBackingInt(number);
-        lane.yielded = false;
+    var transports: Slab(Transport) = .init(gpa, .transport);
+    defer transports.deinit();
+    var lanes: [3]*Lane = undefined;
+    for (&lanes, 1..) |*place, number| {
+        const lane = try addLane(&transports);
+        place.* = lane;
         try waiting.reserve(gpa, number);
         waiting.yield(lane);
         waiting.yield(lane);
     }
     try std.testing.expect(waiting.isDue());
     waiting.beginBacklog();
-    try std.testing.expectEqual(lanes[0].ticket, waiting.at(0).?);
+    try std.testing.expectEqual(lanes[0].ticket().short(), waiting.at(0).?);
     lanes[0].yielded = false;
-    waiting.yield(&lanes[0]);
+    waiting.yield(lanes[0]);
     waiting.endBacklog(1);
     try std.testing.expect(waiting.isDue());
-    const order = [_]Ticket{ lanes[1].ticket, lanes[2].ticket, lanes[0].ticket };
-    try std.testing.expectEqualSlices(Ticket, &order, waiting.backlog.items);
+    var order: [3]Ticket.Short = undefined;
+    for (&order, [_]usize{ 1, 2, 0 }) |*name, index| name.* = lanes[index].ticket().short();
+    try std.testing.expectEqualSlices(Ticket.Short, &order, waiting.backlog.items);
     try std.testing.expectEqual(null, waiting.at(0));
 }
 
@@ -199,41 +214,41 @@ test "a lane that is corked while the list is gone through comes in the next pas
     const gpa = std.testing.allocator;
     var waiting: Waiting = .{};
     defer waiting.deinit(gpa);
-    var lane: Lane = undefined;
-    lane.ticket = @fromBackingInt(7);
-    lane.corked = false;
+    var transports: Slab(Transport) = .init(gpa, .transport);
+    defer transports.deinit();
+    const lane = try addLane(&transports);
     try std.testing.expect(!waiting.isDue());
     try waiting.reserve(gpa, 0);
-    waiting.cork(&lane);
-    waiting.cork(&lane);
+    waiting.cork(lane);
+    waiting.cork(lane);
     try std.testing.expect(waiting.isDue() and lane.corked);
     waiting.beginCorked();
-    try std.testing.expectEqual(lane.ticket, waiting.at(0).?);
+    try std.testing.expectEqual(lane.ticket().short(), waiting.at(0).?);
     try std.testing.expectEqual(null, waiting.at(1));
     lane.corked = false;
-    waiting.cork(&lane);
+    waiting.cork(lane);
     try std.testing.expectEqual(null, waiting.at(1));
     waiting.end();
-    try std.testing.expectEqualSlices(Ticket, &.{lane.ticket}, waiting.corked.items);
+    try std.testing.expectEqualSlices(Ticket.Short, &.{lane.ticket().short()}, waiting.corked.items);
 }
 
 test "a WebSocket that its host has let go on waits in the list once" {
     const gpa = std.testing.allocator;
     var waiting: Waiting = .{};
     defer waiting.deinit(gpa);
-    var lane: Lane = undefined;
+    var transports: Slab(Transport) = .init(gpa, .transport);
+    defer transports.deinit();
+    const lane = try addLane(&transports);
     var websocket: WebSocket = .init(null, "", &.{}, &.{});
     websocket.state = .open;
-    var exchange: Exchange = .{ .ticket = .none, .lane = &lane, .active_at = 0, .websocket = &websocket };
-    lane.ticket = @fromBackingInt(7);
+    var exchange: Exchange = .{ .ticket = .none, .lane = lane, .active_at = 0, .websocket = &websocket };
     lane.phase = .{ .exchange = &exchange };
-    lane.parked = false;
     try waiting.reserveParked(gpa, 0);
     for (0..2 * waiting.parked.capacity) |_| {
-        waiting.park(&lane);
+        waiting.park(lane);
         try std.testing.expect(websocket.incoming.isStalled());
         websocket.setFlow(.all);
         try std.testing.expect(!websocket.incoming.isStalled());
     }
-    try std.testing.expectEqualSlices(Ticket, &.{lane.ticket}, waiting.parked.items);
+    try std.testing.expectEqualSlices(Ticket.Short, &.{lane.ticket().short()}, waiting.parked.items);
 }

@@ -483,8 +483,8 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         /// Whether the next round brings requests behind those that were answered in this round, so that
         /// their responses can be sent together.
         pub fn goesOn(w: *Self) bool {
-            for (w.waiting.corked.items) |ticket| {
-                const lane = w.laneOf(ticket) orelse continue;
+            for (w.waiting.corked.items) |name| {
+                const lane = w.listed(name) orelse continue;
                 if (lane.mayGoOn()) return true;
             }
             return false;
@@ -621,6 +621,14 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
             return switch (ticket.kind()) {
                 .transport => if (w.transports.get(ticket)) |transport| &transport.lane else null,
                 .stream => if (w.open_streams.get(ticket)) |stream| &stream.lane else null,
+            };
+        }
+
+        /// The lane of an entry in a list of waiting lanes; null: it is gone.
+        pub fn listed(w: *Self, name: Ticket.Short) ?*Lane {
+            return switch (name.kind()) {
+                .transport => if (w.transports.getShort(name)) |transport| &transport.lane else null,
+                .stream => if (w.open_streams.getShort(name)) |stream| &stream.lane else null,
             };
         }
 

@@ -87,7 +87,7 @@ pub const Parser = struct {
     place: Place = .start,
 
     const Place = union(enum) {
-        method: struct { scanned: u32 },
+        method: struct { scanned: u32, blank_lines: u8 = 0 },
         target: struct { at: u32, scanned: u32 },
         version: struct { at: u32 },
         fields: Fields,
@@ -99,6 +99,19 @@ pub const Parser = struct {
     pub fn isFresh(parser: *const Parser) bool {
         return parser.place == .method and parser.place.method.scanned == 0;
     }
+
+    /// Counts an empty line that is skipped before the request line. False: the line is one too many. The
+    /// parser must be fresh.
+    pub fn skipBlankLine(parser: *Parser) bool {
+        assert(parser.isFresh());
+        if (parser.place.method.blank_lines == blank_lines_max) return false;
+        parser.place.method.blank_lines += 1;
+        return true;
+    }
+
+    /// The maximum number of empty lines before a request line (RFC 9112 section 2.2): old clients send one
+    /// after a POST.
+    const blank_lines_max = 4;
 
     /// Continues parsing. After `complete`, `head` is filled, including framing, and the parser cannot be
     /// used again.

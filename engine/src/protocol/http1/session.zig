@@ -128,13 +128,9 @@ const last_chunk = "0\r\n";
 
 const upgrade_required = 426;
 
-/// The maximum number of empty lines that are skipped before a request line (RFC 9112 section 2.2): old
-/// clients send one after a POST.
-const blank_lines_max = 4;
-
 comptime {
     // Each connection has a session, so its size matters.
-    assert(@sizeOf(Session) <= 88);
+    assert(@sizeOf(Session) <= 80);
 }
 
 /// The part of the peer's bytes that is being read.
@@ -149,7 +145,16 @@ const Input = union(enum) {
 };
 
 /// The words of a response's Connection field except those about persistence.
-const ConnectionField = struct { upgrade: bool = false, says_keep_alive: bool = false };
+const ConnectionField = packed struct(u8) { upgrade: bool = false, says_keep_alive: bool = false, _: u6 = 0 };
+
+/// Facts about the current exchange, in one byte because each idle connection has a session.
+const Noted = packed struct(u8) {
+    /// A field was dropped because only the engine may send it (Connection and others).
+    dropped_hop_field: bool = false,
+    /// The client has asked for an upgrade.
+    upgrade_offered: bool = false,
+    _: u6 = 0,
+};
 
 /// The state of one connection. No deinit: it owns nothing.
 pub const Session = struct {
@@ -160,16 +165,13 @@ pub const Session = struct {
     connection_field: ConnectionField = .{},
     /// After InvalidFieldName, InvalidFieldValue or InvalidContentLength: the index of the refused field.
     bad_field: u16 = 0,
-    /// A field of this exchange was dropped because only the engine may send it (Connection and others).
-    dropped_hop_field: bool = false,
+    noted: Noted = .{},
     method: Method = .GET,
     version: Version = .http_1_1,
     /// Tells if the client waits for 100 (Continue).
     continuation: enum(u8) { not_expected, expected, sent } = .not_expected,
     /// The connection may outlive this exchange, as far as is known.
     persist: bool = true,
-    upgrade_offered: bool = false,
-    blank_lines: u8 = 0,
 
     /// Makes the session of a new connection. `limits` must outlive it.
     pub fn init(limits: *const Limits) Session {
@@ -217,10 +219,9 @@ pub const Session = struct {
             while (skipped < bytes.len and bytes[skipped] == '\r') : (skipped += 2) {
                 if (skipped + 1 == bytes.len) return .{ .consumed = skipped, .event = .need_more };
                 if (bytes[skipped + 1] != '\n') return refuse(skipped, "bare CR before request line");
-                if (s.blank_lines == blank_lines_max) {
+                if (!parser.skipBlankLine()) {
                     return refuse(skipped, "too many empty lines before request line");
                 }
-                s.blank_lines += 1;
             }
         }
         return switch (parser.parse(bytes[skipped..], s.limits, head)) {
@@ -235,7 +236,7 @@ pub const Session = struct {
         s.method = head.method;
         s.version = head.version;
         s.persist = s.persist and head.keep_alive;
-        s.upgrade_offered = head.upgrade;
+        s.noted.upgrade_offered = head.upgrade;
         s.continuation = if (head.expect_continue) .expected else .not_expected;
         s.input = switch (head.body) {
             .none => .complete,
@@ -298,7 +299,7 @@ pub const Session = struct {
         s.order = plan.change.order;
         s.connection_field = plan.change.connection_field;
         s.persist = plan.change.persist;
-        s.dropped_hop_field = plan.change.dropped_hop_field;
+        s.noted.dropped_hop_field = plan.change.dropped_hop_field;
     }
 
     inline fn unchanged(s: *const Session) Change {
@@ -306,7 +307,7 @@ pub const Session = struct {
             .order = s.order,
             .connection_field = s.connection_field,
             .persist = s.persist,
-            .dropped_hop_field = s.dropped_hop_field,
+            .dropped_hop_field = s.noted.dropped_hop_field,
         };
     }
 
@@ -345,7 +346,7 @@ pub const Session = struct {
             .order = undefined,
             .connection_field = .{ .upgrade = found.upgrade, .says_keep_alive = r.says_keep_alive },
             .persist = s.persist and !r.close,
-            .dropped_hop_field = s.dropped_hop_field or found.dropped,
+            .dropped_hop_field = s.noted.dropped_hop_field or found.dropped,
         } };
         if (untold and r.hold and !r.end and len == 0) {
             plan.change.order = .{ .held = s.streamed() };
@@ -474,7 +475,7 @@ pub const Session = struct {
         var found: response_fields.Found = .{};
         var writer = try s.openHead(code, fields, .head_without_length, out, &found);
         writer.put("\r\n");
-        s.dropped_hop_field = s.dropped_hop_field or found.dropped;
+        s.noted.dropped_hop_field = s.noted.dropped_hop_field or found.dropped;
         if (code == 100 and s.continuation == .expected) s.continuation = .sent;
         return writer.len;
     }
@@ -484,11 +485,11 @@ pub const Session = struct {
     /// not offered an upgrade, or its request was not read to its end. `out` has at least startSize(fields)
     /// bytes. After an error nothing has changed except `bad_field`.
     pub fn switchProtocols(s: *Session, fields: []const Field, out: []u8) StartError!usize {
-        if (!s.mayStart() or !s.upgrade_offered or !s.inputComplete()) return error.OutOfOrder;
+        if (!s.mayStart() or !s.noted.upgrade_offered or !s.inputComplete()) return error.OutOfOrder;
         var found: response_fields.Found = .{};
         var writer = try s.openHead(101, fields, .switching, out, &found);
         writer.put(encode.connection_upgrade ++ "\r\n");
-        s.dropped_hop_field = s.dropped_hop_field or found.dropped;
+        s.noted.dropped_hop_field = s.noted.dropped_hop_field or found.dropped;
         s.input = .tunnel;
         s.order = .tunnel;
         s.persist = false;
@@ -584,7 +585,6 @@ pub const Session = struct {
         if (s.continuation == .expected) {
             assert(s.input == .counted or s.input == .chunked or s.input == .refused);
         }
-        assert(s.blank_lines <= blank_lines_max);
     }
 };
 
@@ -715,9 +715,9 @@ test "chunked response with trailers" {
     try t.expectBody("hello, world", "c\r\nhello, world\r\n");
     try std.testing.expectError(error.InvalidFieldValue, t.end(&.{ .init("X", "1"), .init("Y", "\n") }));
     try std.testing.expectEqual(1, t.session.bad_field);
-    try std.testing.expect(!t.session.dropped_hop_field);
+    try std.testing.expect(!t.session.noted.dropped_hop_field);
     try t.expectEnd(&.{ .init("X", "1"), .init("Content-Length", "x") }, "0\r\nX: 1\r\n\r\n", .keep_alive);
-    try std.testing.expect(t.session.dropped_hop_field);
+    try std.testing.expect(t.session.noted.dropped_hop_field);
 }
 
 test "responses without content" {

@@ -158,7 +158,7 @@ pub fn Accept(comptime W: type) type {
             errdefer w.transports.remove(slot.item);
             try w.io.add(socket, @backingInt(slot.ticket));
             w.numbers +%= 1;
-            slot.item.init(slot.ticket, socket, &w.limits, w.numbers, listener, w.clock.now);
+            slot.item.init(socket, &w.limits, w.numbers, listener, w.clock.now);
             return slot.item;
         }
 

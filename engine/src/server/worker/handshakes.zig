@@ -11,7 +11,7 @@ pub fn Shaking(comptime W: type) type {
         /// Keeps received bytes of a handshake until its turn.
         pub fn receive(w: *W, transport: *Transport, tunnel: *Tunnel, ciphertext: []const u8) void {
             transport.lane.input.append(&w.pool, ciphertext) catch return w.close(&transport.lane);
-            w.handshakes.add(&tunnel.place, transport.lane.ticket);
+            w.handshakes.add(&tunnel.place, transport.lane.ticket());
             w.arm(&transport.lane);
         }
 
@@ -37,7 +37,7 @@ pub fn Shaking(comptime W: type) type {
         }
 
         fn step(w: *W, transport: *Transport) void {
-            const ticket = transport.lane.ticket;
+            const ticket = transport.lane.ticket();
             const has_ended = transport.phase.handshake.has_ended;
             // The session's plaintext may become the lane's input, so the ciphertext is taken out first.
             var flight = transport.lane.input;

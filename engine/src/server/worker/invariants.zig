@@ -17,8 +17,9 @@ pub fn Invariants(comptime W: type) type {
             while (it.next()) |lane| {
                 lane.invariants();
                 assert(!lane.isClosed());
-                assert(lane.corked == contains(w.waiting.corked.items, lane.ticket));
-                assert(lane.yielded == contains(w.waiting.backlog.items, lane.ticket));
+                const name = lane.ticket().short();
+                assert(lane.corked == contains(w.waiting.corked.items, name));
+                assert(lane.yielded == contains(w.waiting.backlog.items, name));
                 const exchange = lane.current() orelse continue;
                 assert(w.exchanges.get(exchange.ticket) == exchange);
                 exchanges += 1;
@@ -29,8 +30,8 @@ pub fn Invariants(comptime W: type) type {
             assert(websockets == w.websockets.count);
         }
 
-        fn contains(tickets: []const Ticket, ticket: Ticket) bool {
-            return std.mem.indexOfScalar(Ticket, tickets, ticket) != null;
+        fn contains(names: []const Ticket.Short, name: Ticket.Short) bool {
+            return std.mem.indexOfScalar(Ticket.Short, names, name) != null;
         }
     };
 }

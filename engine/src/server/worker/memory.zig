@@ -99,7 +99,7 @@ pub fn Shedding(comptime W: type) type {
             var at: usize = 0;
             const count = w.waiting.corked.items.len;
             while (at < count) : (at += 1) {
-                const lane = w.laneOf(w.waiting.corked.items[at]) orelse continue;
+                const lane = w.listed(w.waiting.corked.items[at]) orelse continue;
                 if (lane.wire() == .multiplexed and lane.out().state == .open) _ = w.send(lane);
             }
         }

@@ -580,7 +580,7 @@ pub fn Output(comptime W: type) type {
         fn tellProgress(w: *W, exchange: *Exchange) bool {
             assert(!exchange.isEnded());
             const lane = exchange.lane;
-            const name = lane.ticket;
+            const name = lane.ticket();
             if (exchange.flushing == .due or exchange.flushing == .waits and lane.isDelivered()) {
                 exchange.flushing = .no;
                 if (@hasDecl(W.HostType, "flushed")) {

@@ -69,7 +69,7 @@ pub fn Proxied(comptime W: type) type {
             const skipped = @min(unread.len, phase.rest.?);
             phase.rest.? -= @intCast(skipped);
             if (phase.rest.? > 0) return;
-            const ticket = transport.lane.ticket;
+            const ticket = transport.lane.ticket();
             transport.awaitRequest(w.clock.now);
             accept_part.begin(w, transport);
             if (skipped == unread.len) return;

@@ -41,8 +41,8 @@ pub fn Relaying(comptime W: type) type {
             w.numbers -%= 1; // both ends of a relay have the client's number in logs
             local.number = lane.transport.number;
             local.local = true;
-            local.leaveServing(.{ .relaying = .begin(lane.ticket, w.clock.now) });
-            exchange.relay = local.lane.ticket;
+            local.leaveServing(.{ .relaying = .begin(lane.ticket(), w.clock.now) });
+            exchange.relay = local.lane.ticket();
             w.arm(&local.lane);
         }
 
@@ -83,7 +83,7 @@ pub fn Relaying(comptime W: type) type {
             const client = w.transportOf(local.phase.relaying.other) orelse return false;
             const lane = &client.lane;
             const exchange = lane.current() orelse return false;
-            if (exchange.relay != local.lane.ticket or exchange.isEnded()) return false;
+            if (exchange.relay != local.lane.ticket() or exchange.isEnded()) return false;
             if (lane.session().responseStarted()) return false;
             local.out.queue.append(&w.pool, lane.input.unread()) catch return false;
             lane.input.deinit(&w.pool);
@@ -94,7 +94,7 @@ pub fn Relaying(comptime W: type) type {
             lane.session().closeAfterResponse();
             if (exchange.isHeard()) w.host.finished(w, exchange);
             w.forget(exchange);
-            client.leaveServing(.{ .relaying = .begin(local.lane.ticket, w.clock.now) });
+            client.leaveServing(.{ .relaying = .begin(local.lane.ticket(), w.clock.now) });
             if (lane.sending == .ended) endOther(w, client);
             w.arm(lane);
             w.waiting.cork(&local.lane);
@@ -157,7 +157,7 @@ pub fn Relaying(comptime W: type) type {
             const other = w.transportOf(name) orelse return;
             if (other.phase == .relaying) {
                 if (other.local) w.close(&other.lane) else closeClient(w, other);
-            } else if (other.lane.current()) |exchange| if (exchange.relay == transport.lane.ticket) {
+            } else if (other.lane.current()) |exchange| if (exchange.relay == transport.lane.ticket()) {
                 exchange.relay = .none;
                 if (exchange.relay_only) lackAnswer(w, exchange);
             };

@@ -113,7 +113,7 @@ pub fn Secure(comptime W: type) type {
                 .handshake, .serving, .multiplexed, .relaying => {},
                 .proxy_header, .closed => unreachable,
             }
-            const ticket = transport.lane.ticket;
+            const ticket = transport.lane.ticket();
             var rest = ciphertext;
             while (true) {
                 var sink: WireSink = .{ .w = w, .transport = transport, .tunnel = tunnel };

@@ -35,7 +35,7 @@ pub fn Storing(comptime W: type) type {
         /// Lets a thread read the next piece. False: there is no thread or no memory.
         fn begin(w: *W, lane: *Lane, range: *FileRange) bool {
             assert(range.asks and !range.reading);
-            if (!w.storage.read(means(w), lane.ticket, range)) return false;
+            if (!w.storage.read(means(w), lane.ticket(), range)) return false;
             lane.out().state = .{ .blocked = .begin(heldByKernel(w, lane), w.io.now()) };
             lane.out().queue.noteSlow(range.fd);
             return true;

@@ -91,7 +91,7 @@ pub fn Streams(comptime W: type) type {
                 multiplex.session.reset(id, .refused_stream);
                 return null;
             };
-            multiplex.session.own(id, @backingInt(stream.lane.ticket));
+            multiplex.session.own(id, @backingInt(stream.lane.ticket()));
             multiplex.add(stream);
             return stream;
         }
@@ -99,7 +99,7 @@ pub fn Streams(comptime W: type) type {
         fn take(w: *W, transport: *Transport, id: StreamId) error{OutOfMemory}!*Stream {
             try w.reserveTurns();
             const slot = try w.open_streams.add();
-            slot.item.init(slot.ticket, transport, id, w.clock.now);
+            slot.item.init(transport, id, w.clock.now);
             transport.lane.request_count +%= 1;
             return slot.item;
         }
@@ -709,7 +709,7 @@ pub fn Streams(comptime W: type) type {
                     transport.number, transport.peerName(), detail, see, others,
                 });
             }
-            const ticket = transport.lane.ticket;
+            const ticket = transport.lane.ticket();
             _ = frame(w, transport, multiplex) catch {};
             dissolve(w, transport, .protocol_error);
             assert(w.transportOf(ticket) != null);

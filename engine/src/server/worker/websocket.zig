@@ -355,7 +355,7 @@ pub fn Live(comptime W: type) type {
                 };
             }
             if (incoming.inflates()) {
-                const ticket = lane.ticket;
+                const ticket = lane.ticket();
                 try incoming.lineUp(
                     message.kind,
                     message.bytes,
