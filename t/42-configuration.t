@@ -3,7 +3,8 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use File::Temp ();
+use File::Basename qw(basename);
+use File::Temp     ();
 use Certificates;
 use Fcntl qw(F_SETFD);
 use File::Spec;
@@ -303,6 +304,18 @@ subtest '--check finds what a start would trip over' => sub {
             [ '--error-log', '/no/such/log' ],
             qr{option 'error_log': cannot write to '/no/such/log': $nowhere}
         ],
+        [
+            [ map { ('--listen', $_) } '0.0.0.0:1', '127.0.0.1:1' ],
+            qr{option 'listen': Cannot listen on http://127\.0\.0\.1:1/: another place of this server}
+        ],
+        [
+            [ '--listen', "$directory/s", '--listen', "$directory/../${\basename($directory)}/s" ],
+            qr{option 'listen': Cannot listen on unix:\S+/s: another place of this server}
+        ],
+        [
+            [ '--port', 1, '--status', '127.0.0.1:1' ],
+            qr{option 'status': Cannot listen on http://127\.0\.0\.1:1/: another place of this server}
+        ],
         [ [ '--pid', "$app/pid" ], qr{option 'pid': cannot write to '\S+/app\.pl/pid': Not a directory} ],
         [ [ '--pid', $directory ], qr{option 'pid': cannot write to '\Q$directory\E': Is a directory} ],
     );
@@ -312,6 +325,11 @@ subtest '--check finds what a start would trip over' => sub {
         is($status, 1, "status 1: @$arguments");
         like($error, qr/\Apagi-server: .*?$message/, '... and why');
     }
+    for my $apart ([ '127.0.0.1:1', '127.0.0.1:2' ], [ '[::]:1', '0.0.0.0:1' ], [ ('127.0.0.1:0') x 2 ]) {
+        is((run_command('--check', map({ ('--listen', $_) } @$apart), $app))[0], 0, "places: @$apart");
+    }
+    is((run_command('--check', '--reuseport', ('--listen', '127.0.0.1:1') x 2, $app))[0],
+        0, '... and one that both may have');
     my ($status, undef, $error) = run_command('--check', map({ @{ $_->[0] } } @cases[ 0, 1, 7 ]), $app);
     is(() = $error =~ /^pagi-server: option/mg, 3, 'all of it at once');
     my $log = "$directory/made.log";

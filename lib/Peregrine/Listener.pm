@@ -12,6 +12,7 @@ use Socket qw(
     sockaddr_family unpack_sockaddr_un
 );
 
+use File::Spec ();
 use Future::Exception;
 use Peregrine;
 use Peregrine::File;
@@ -94,6 +95,25 @@ sub plan_all {
         push @planned, map { bless { %$_, place => $place }, $class } @new ? @new : { problem => $@ };
     }
     return @planned;
+}
+
+# Whether two listeners would be bound to one address, so that a start would find the second place taken.
+sub meets {
+    my ($self, $other) = @_;
+    return 0 if grep { $_->{problem} || $_->{socket} } $self, $other;
+    return _folder_and_name($self->{path}) eq _folder_and_name($other->{path})
+        if defined $self->{path} && defined $other->{path};
+    my ($here, $there) = map { $_->{host} // '' } $self, $other;
+    return 0 if !$self->{port} || $self->{port} != ($other->{port} // 0) || $here =~ /:/ != $there =~ /:/;
+    return $here eq $there || grep { $_ eq '0.0.0.0' || $_ eq '::' } $here, $there;
+}
+
+# One file has several paths.
+sub _folder_and_name {
+    my ($path) = @_;
+    my ($folder, $name)  = File::Spec->rel2abs($path) =~ m{\A(.*/)(.*)\z}s;
+    my ($device, $inode) = stat $folder;
+    return join ' ', $device // '', $inode // $folder, $name;
 }
 
 sub _plan_tcp {
@@ -423,6 +443,13 @@ C<host> and C<port>, or C<path>.
 The addresses at which L</open_all> would listen, as far as that can be known without binding anything:
 objects without a C<socket>, with the port that was asked for. For a place at which it could not listen
 there is an object with C<place> and C<problem>, which is like the exception of L</open_all>.
+
+=head2 meets
+
+    say 'the second place would be taken' if $planned[0]->meets($planned[1]);
+
+Whether two that L</plan_all> has made would be bound to one address: the same one, or one that stands for the
+other one as well (C<0.0.0.0>, C<::>). Sockets that the process has inherited meet nothing.
 
 =head2 open_for, is_spread
 

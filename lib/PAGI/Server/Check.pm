@@ -24,7 +24,7 @@ sub problems {
     push @problems, map { $self->_place($_) } grep { $_->{problem} } @{ $self->{planned} };
     push @problems, map { "option 'status': " . _in_words($_->{problem}{message}) }
         grep { $_->{problem} } @{ $self->{status} };
-    return (@problems, _files($self->{options}));
+    return (@problems, $self->_met, _files($self->{options}));
 }
 
 # The problem with which a check of the server dies, in words.
@@ -37,8 +37,31 @@ sub _own {
 
 sub _place {
     my ($self, $planned) = @_;
+    return "option '" . $self->_option . "': " . _in_words($planned->{problem}{message});
+}
+
+# The option that says where to listen.
+sub _option {
+    my ($self)   = @_;
     my ($option) = grep { defined $self->{options}{$_} } qw(listen socket);
-    return "option '" . ($option // 'host') . "': " . _in_words($planned->{problem}{message});
+    return $option // 'host';
+}
+
+# Places that an earlier place of the same server would have taken. Listeners share them with `reuseport`.
+sub _met {
+    my ($self) = @_;
+    my (@before, @problems);
+    my @places = map { [ $self->_option, $_, !$self->{options}{reuseport} ] } @{ $self->{planned} };
+    for my $about (@places, map { [ 'status', $_, 1 ] } @{ $self->{status} }) {
+        my ($option, $place, $alone) = @$about;
+        push @problems,
+              "option '$option': Cannot listen on "
+            . $place->url('http')
+            . ': another place of this server is there'
+            if $alone && grep { $place->meets($_) } @before;
+        push @before, $place;
+    }
+    return @problems;
 }
 
 sub _files {
