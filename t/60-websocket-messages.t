@@ -188,8 +188,12 @@ subtest 'the peer closes' => sub {
     my @codes = (1000 .. 1003, 1007 .. 1011, 3000, 3999, 4000, 4999);
     for my $code (@codes) {
         my ($websocket, $path) = open_echo();
-        is($websocket->close_frame($code, "because $euro" =~ s/$euro/\xe2\x82\xac/r)->next,
-            "close $code", "$code is answered");
+        my $reason = "because $euro" =~ s/$euro/\xe2\x82\xac/r;
+        is(
+            $websocket->close_frame($code, $reason)->next,
+            "close $code $reason",
+            "$code is answered, with its reason"
+        );
         is($websocket->next, 'end', '... and the connection ends');
         is_deeply(seen($path), [ $code, "because $euro" ], '... the application sees code and reason');
     }

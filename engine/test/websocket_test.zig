@@ -236,6 +236,7 @@ test "defect 24: masks, opcodes and UTF-8 are checked; pings and closes are answ
         .{ frame(space[20..40], 0x83, "x"), 1002 }, // a reserved opcode
         .{ frame(space[40..60], text_frame, "\xff"), 1007 },
         .{ frame(space[60..80], close_frame, "\x03\xe8"), 1000 },
+        .{ frame(space[80..100], close_frame, "\x0f\xa0enough"), 4000 },
     };
     for (cases) |case| {
         var simulation: per.Simulation(ByNumber) = try .init(gpa, .{}, .{ .seed = 3 });
@@ -250,6 +251,7 @@ test "defect 24: masks, opcodes and UTF-8 are checked; pings and closes are answ
         try simulation.settle();
         try testing.expectEqual(close_frame, client.text()[0]);
         try testing.expectEqual(case[1], std.mem.readInt(u16, client.text()[2..4], .big));
+        if (case[1] == 4000) try testing.expectEqualStrings("enough", client.text()[4..]);
         try testing.expectEqual(1, simulation.handler().ended);
     }
     var simulation: per.Simulation(ByNumber) = try .init(gpa, .{}, .{ .seed = 4 });

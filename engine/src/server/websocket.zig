@@ -340,11 +340,12 @@ pub const WebSocket = struct {
         };
     }
 
-    /// Queues the server's close frame after the peer's last frame, unless it was sent before.
+    /// Queues the server's close frame after the peer's last frame, unless it was sent before. A browser
+    /// tells its page the reason in this frame, so the peer's own comes back with its code.
     pub fn end(websocket: *WebSocket, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!void {
         if (websocket.session.closeSent()) return;
         switch (websocket.ending.?) {
-            .closed => |close_frame| try websocket.queueClose(close_frame.code, "", outbox, pool),
+            .closed => |close| try websocket.queueClose(close.code, close.reason, outbox, pool),
             .failed => |failure| try websocket.queueClose(failure.code, failure.reason, outbox, pool),
         }
     }
