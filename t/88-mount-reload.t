@@ -162,6 +162,29 @@ subtest 'strangers' => sub {
     is $server->stop, 0, 'the end';
 };
 
+# Two containers in the network of their host, asked from there.
+subtest 'two servers, each process 1 of a namespace' => sub {
+    my @apart = qw(unshare --pid --fork --mount-proc);
+    plan skip_all => 'no namespace of processes can be made' if $> != 0 || system(@apart, 'true') != 0;
+    my @command = ($^X, (map { "-I$_" } @INC), 'bin/peregrine');
+    my @servers = map {
+        TestServer->spawn(@apart, @command,
+            qw(-E production --port 0 --no-access-log --workers 1 --engine process),
+            '--mount', "$_=$site,workers=1")
+    } qw(/one /two);
+    for my $which (0, 1) {
+        my $server = $servers[$which];
+        $server->wait_for_log(qr/listening on (\S+)/) or diag $server->log;
+        my $path  = '/proc/' . $server->pid . '/task/' . $server->pid . '/children';
+        my ($pid) = split ' ', content($path);
+        my ($status, $text) = command('status', $pid);
+        is $status, 0, 'a server hears a command';
+        like $text, (qr{^/one }m, qr{^/two }m)[$which], '... and it is the one that was meant' or diag $text;
+        kill TERM => $pid;
+        is $server->wait, 0, '... and ends';
+    }
+};
+
 subtest 'a server that is stopped' => sub {
     my $server = TestServer->command_of('peregrine', qw(-E production --no-access-log --workers 1), $site);
     my $pid    = $server->pid;

@@ -9,6 +9,7 @@ use Future;
 use IO::Handle ();
 use Peregrine;
 use Peregrine::Acceptor;
+use Peregrine::File;
 use Peregrine::Later qw(weakly);
 use Peregrine::Link;
 use Scalar::Util qw(weaken);
@@ -23,10 +24,16 @@ sub CLONE_SKIP { return 1 }
 # Sockets of this process. Children have them closed already, and must not close their numbers again.
 my @SOCKETS;
 
-# The address of a process's socket: an abstract name, which ends with the process and leaves no file.
+# The address of a process's socket: an abstract name, which ends with the process and leaves no file. All
+# containers in one network share such names, and each may have a process 1.
 sub _address {
     my ($pid) = @_;
-    return pack_sockaddr_un("\0peregrine/$pid");
+    # /proc of another namespace has other processes by these numbers.
+    my $knows     = (readlink '/proc/self' // '') eq $$;
+    my $namespace = ($knows ? (stat "/proc/$pid/ns/pid")[1] : undef) // (stat '/proc/self/ns/pid')[1] // '';
+    my $status    = $knows ? Peregrine::File::text("/proc/$pid/status") // '' : '';
+    my ($number)  = $status =~ /^NSpid:.*\t([0-9]+)$/m;
+    return pack_sockaddr_un(sprintf "\0peregrine/%s/%d", $namespace, $number // $pid);
 }
 
 # ---- In the master ------------------------------------------------------------------------------
@@ -214,9 +221,10 @@ Peregrine::Server::Control - commands for a server that runs
 
 =head1 DESCRIPTION
 
-The master of a server with workers listens at an abstract Unix socket whose name has its process id. It does
-what L<PAGI::Server::ControlCommand> asks for: root, and the user of the master, who could send signals as
-well, are heard; the command makes sure that the process which answers is the one that was meant.
+The master of a server with workers listens at an abstract Unix socket whose name has its process id, and
+the namespace to which that belongs: containers that share a network do not meet. It does what
+L<PAGI::Server::ControlCommand> asks for: root, and the user of the master, who could send signals as well,
+are heard; the command makes sure that the process which answers is the one that was meant.
 
 =head1 METHODS
 
