@@ -115,8 +115,8 @@ for my $case ([ KILL => 1 ], [ TERM => 1 ], [ KILL => 2 ]) {
 subtest 'a child that grows as soon as it serves' => sub {
     my $size = 50;
     no warnings 'redefine';
-    local *Peregrine::resident_bytes   = sub { $size };
-    local *Peregrine::Master::_private = sub { $size };
+    local *Peregrine::resident_bytes                = sub { $size };
+    local *Peregrine::Master::Growth::private_bytes = sub { $size };
     my $master = master(
         count      => 1,
         limits     => { rss => 100 },

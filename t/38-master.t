@@ -117,7 +117,7 @@ is($$, $master, 'only the owner got here');
 SKIP: {
     skip 'the kernel does not tell', 1 if !-r "/proc/$$/smaps_rollup";
     local $/;
-    ok defined Peregrine::Master::_private($$), 'memory of a process is counted, whatever $/ is';
+    ok defined Peregrine::Master::Growth::private_bytes($$), 'memory of a process is counted, whatever $/ is';
 }
 
 done_testing;

@@ -7,7 +7,7 @@ our $VERSION = '0.003000';
 
 use Future;
 use IO::Async::Loop;
-use List::Util qw(max min sum);
+use List::Util qw(max min);
 use Peregrine;
 use Peregrine::Canary;
 use Peregrine::Deadline;
@@ -15,23 +15,21 @@ use Peregrine::File;
 use Peregrine::Fork;
 use Peregrine::Later qw(later weakly);
 use Peregrine::Link;
+use Peregrine::Master::BackOff;
 use Peregrine::Master::Canary;
+use Peregrine::Master::Growth;
 use Peregrine::Spread;
 use Peregrine::Tally;
 use Peregrine::Templates;
 use POSIX ();
 
-# A child that ends within CRASH_S seconds of its start counts as one more crash in a row. After the first
-# crash another child is started at once; after each further one the master waits twice as long as before.
-use constant { CRASH_S => 5, BACK_OFF_S => 0.5, BACK_OFF_MAX_S => 30 };
+# A child that ends within CRASH_S seconds of its start counts as one more failure in a row. When no process
+# could be made at all, the next start is tried AGAIN_S seconds later.
+use constant { CRASH_S => 5, AGAIN_S => 0.5 };
 # Seconds between two looks at the deadlines of children. After LATE_S without a look silence proves nothing.
 use constant { LOOK_S => 0.5, LATE_S => 3 };
 # Seconds in which a child has to end that is still starting when a restart makes its code old.
 use constant SUPERSEDED_S => 3;
-# Seconds between two counts of a child's own memory.
-use constant COUNT_S => 5;
-# Seconds that a child serves at least if its memory is beyond the limit from its start.
-use constant LARGE_S => 60;
 # Seconds that a child has, beyond the time for its stop, to say that it has ended.
 use constant ANSWER_S => 0.5;
 # Seconds between two looks at a process that a template has forked, and how many there are.
@@ -61,8 +59,6 @@ sub new {
         wanted     => $args{count},
         children   => {},                        # by id
         started    => 0,                         # the number of children that were started; the last one's id
-        crashes    => {},                        # by number: children that failed in a row
-        timers     => {},                        # by number: when the next one starts
         phase      => 'new',                     # -> starting -> running -> stopping -> over
         generation => 0,
         restarts   => 0,
@@ -80,6 +76,8 @@ sub new {
     # Memory of all processes, by the word for a child's place in it.
     $self->{shared}    = { map { $_ => $shared{$_} } grep { $shared{$_} } keys %shared };
     $self->{templates} = $self->_templates(\%args) if $args{load};
+    $self->{back_off} =
+        Peregrine::Master::BackOff->new(loop => $self->{loop}, on_time => weakly($self, '_waited'));
     return $self;
 }
 
@@ -110,7 +108,7 @@ sub replaced { return $_[0]{replaced} }
 sub waits {
     my ($self) = @_;
     return 0 if %{ $self->{children} };
-    return %{ $self->{timers} } || $self->{templates} && $self->{templates}->waits ? 1 : 0;
+    return $self->{back_off}->waits || $self->{templates} && $self->{templates}->waits ? 1 : 0;
 }
 
 sub busy_words { return $_[0]{shared}{busy}->words }
@@ -160,16 +158,11 @@ sub _cannot_start {
 sub _start_missing {
     my ($self) = @_;
     for my $number (1 .. $self->{wanted}) {
-        next if $self->_at($number) || $self->_waits_for_start($number);
+        next if $self->_at($number) || $self->{back_off}->waits($number);
         $self->_start_child($number);
         last if $self->{phase} eq 'over';
     }
     return;
-}
-
-sub _waits_for_start {
-    my ($self, $number) = @_;
-    return $self->{timers}{$number} ? 1 : 0;
 }
 
 # Starts a child for each number that has none, and lets children with higher numbers go.
@@ -242,7 +235,7 @@ sub _start_child {
         $self->_give_back($child);
         $self->_failed_start($number, $reason);
         # No process ends here, by which the master would hear that it has to try again.
-        $self->_start_later($number, BACK_OFF_S) if $self->{phase} eq 'running';
+        $self->{back_off}->wait_for($number, AGAIN_S) if $self->{phase} eq 'running';
         return;
     }
     $there->close;
@@ -425,8 +418,8 @@ sub _died_alone {
 
 sub _died {
     my ($self, $child, $status) = @_;
-    if   ($self->_is_crash($child)) { $self->{crashes}{ $child->{number} }++ }
-    else                            { delete $self->{crashes}{ $child->{number} } }
+    if   ($self->_is_crash($child)) { $self->{back_off}->note_failure($child->{number}) }
+    else                            { $self->{back_off}->note_success($child->{number}) }
     my $why = $child->{killed} // _how_it_ended($status);
     $self->_count_restart($child->{counts_as} // (($status // 0) & 127 ? 'signal' : 'exit'));
     return $self->_canary_died($why)    if $self->_is_canary($child);
@@ -440,7 +433,7 @@ sub _died {
 # have failed to start are tried again once others serve.
 sub _start_successor {
     my ($self, $number) = @_;
-    return if $number > $self->{wanted} || $self->_waits_for_start($number) || $self->_has_no_template;
+    return if $number > $self->{wanted} || $self->{back_off}->waits($number) || $self->_has_no_template;
     $self->_start_child($number);
     return;
 }
@@ -477,33 +470,23 @@ sub _not_started {
 
 sub _failed_start {
     my ($self, $number, $reason) = @_;
-    $self->{crashes}{$number}++;
+    $self->{back_off}->note_failure($number);
     return $self->_back_off($number) if $self->{phase} eq 'running';
     my @children = $self->children;
     return if $self->{phase} ne 'starting' || grep { $_->{state} ne 'leaving' } @children;
-    return if grep                                 { $self->_waits_for_start($_) } 1 .. $self->{wanted};
+    return if grep                                 { $self->{back_off}->waits($_) } 1 .. $self->{wanted};
     # A restart has told children that were about to start to leave: this failure is the new code's first.
-    return $self->_start_later($number, BACK_OFF_S) if @children;
+    return $self->{back_off}->wait_for($number, AGAIN_S) if @children;
     return $self->_cannot_start($reason);
 }
 
-# Delays the next start of a child with this number, the longer the more children have failed in a row.
 sub _back_off {
     my ($self, $number) = @_;
-    my $crashes = $self->{crashes}{$number} // 0;
-    return
-        if $crashes < 2 || $self->_waits_for_start($number) || $self->{phase} !~ /\A(?:starting|running)\z/;
-    my $wait = min(BACK_OFF_MAX_S, BACK_OFF_S * 2**min(8, $crashes - 2));
+    return if $self->{phase} !~ /\A(?:starting|running)\z/;
+    my ($failures, $seconds) = $self->{back_off}->delay($number) or return;
     $self->{log}->error($self->_kind
-            . " $number has failed $crashes times in a row, soon after its start: the next one starts in $wait s"
-    );
-    return $self->_start_later($number, $wait);
-}
-
-sub _start_later {
-    my ($self, $number, $seconds) = @_;
-    my $start = sub { delete $_[0]{timers}{$number}; $_[0]->_waited };
-    $self->{timers}{$number} //= later($self->{loop}, $seconds, $self, $start);
+            . " $number has failed $failures times in a row, soon after its start:"
+            . " the next one starts in $seconds s");
     return;
 }
 
@@ -560,7 +543,8 @@ sub _look_at_start {
     return if $self->{phase} ne 'starting';
     my %there;
     $there{ $self->_is_helper($_->{number}) }{ $_->{state} }++ for $self->children;
-    $there{ $self->_is_helper($_) }{starting}++ for grep { $self->_waits_for_start($_) } 1 .. $self->{wanted};
+    $there{ $self->_is_helper($_) }{starting}++
+        for grep { $self->{back_off}->waits($_) } 1 .. $self->{wanted};
     return if !grep { $_->{serving} } values %there;
     return if grep  { $_->{starting} && !$_->{serving} } values %there;
     $self->{phase} = 'running';
@@ -692,8 +676,8 @@ sub _interrupt_start {
 # Lets children start without waiting again, and failures be logged again.
 sub _forget_failures {
     my ($self) = @_;
-    $self->{loop}->unwatch_time($_) for values %{ $self->{timers} };
-    @{$self}{qw(crashes timers told)} = ({}, {}, {});
+    $self->{back_off}->forget;
+    $self->{told} = {};
     return;
 }
 
@@ -730,7 +714,7 @@ sub _replace_next {
     return if $self->{places} && $self->{places} <= keys %{ $self->{children} };
     return if $self->_has_no_template || grep { $_->{state} eq 'starting' && $_->{replaces} } $self->children;
     my ($old) =
-        grep { $self->_why($_) && $_->{number} <= $self->{wanted} && !$self->_waits_for_start($_->{number}) }
+        grep { $self->_why($_) && $_->{number} <= $self->{wanted} && !$self->{back_off}->waits($_->{number}) }
         $self->children;
     $self->_start_child($old->{number}, $old) if $old;
     return;
@@ -740,7 +724,7 @@ sub _replace_next {
 sub _replacement_failed {
     my ($self, $child, $reason) = @_;
     my $number = $child->{number};
-    $self->{crashes}{$number}++;
+    $self->{back_off}->note_failure($number);
     return $self->_give_up_restart("a new worker $number cannot start: $reason")
         if $self->_why($self->{children}{ $child->{replaces} }) eq 'restart';
     $self->{log}->error($self->_kind . " $number cannot be replaced, the old one goes on: $reason");
@@ -1032,42 +1016,15 @@ sub _check_limits {
 
 sub _rss_option { return 'max_worker_rss' }
 
-# Whether a child has grown beyond the limit. A child that is beyond the limit from its start has not: each
-# child would be replaced as soon as it serves.
 sub _has_grown {
     my ($self, $child, $limit, $now) = @_;
-    # The first look may be late, when requests have made the child grow.
-    my $is_new = !$child->{rss_from} && ($child->{began_with} // $limit + 1) > $limit;
-    $child->{rss_from} //= $now;
-    return 0 if $now < $child->{rss_from} || !_is_beyond($child, $limit, $now);
-    return 1 if !$is_new;
-    $child->{rss_from} = $now + LARGE_S;
+    my $found = Peregrine::Master::Growth::look($child, $limit, $now);
     $self->{log}->warn($self->_name($child)
             . " has more memory at its start than ${\$self->_rss_option} allows"
             . " ($limit bytes): every ${\$self->_kind} would be replaced at once, so each may serve for"
-            . " ${\LARGE_S} seconds")
-        if !$self->{told}{max_worker_rss}++;
-    return 0;
-}
-
-# Whether memory that no other process shares is beyond the limit; memory shared with a template does not
-# count. To tell them apart the kernel goes through all pages of the process: it is asked only if the whole
-# process is large enough, and at most once in COUNT_S.
-sub _is_beyond {
-    my ($child, $limit, $now) = @_;
-    return 0
-        if (Peregrine::resident_bytes($child->{pid}) // 0) <= $limit
-        || $now < ($child->{counted} // 0) + COUNT_S;
-    $child->{counted} = $now;
-    return (_private($child->{pid}) // $limit + 1) > $limit;
-}
-
-# Bytes of memory that no other process shares; undef if the kernel does not tell.
-sub _private {
-    my ($pid)  = @_;
-    my $rollup = Peregrine::File::text("/proc/$pid/smaps_rollup") // '';
-    my @kib    = $rollup =~ /^Private_\w+:\s+([0-9]+) kB/mg;
-    return @kib ? 1024 * sum(@kib) : undef;
+            . " ${\Peregrine::Master::Growth::LARGE_S} seconds")
+        if $found eq 'large' && !$self->{told}{max_worker_rss}++;
+    return $found eq 'grown';
 }
 
 sub _kill {
