@@ -345,7 +345,7 @@ pub const WebSocket = struct {
     pub fn end(websocket: *WebSocket, outbox: *Outbox, pool: *Pool) error{OutOfMemory}!void {
         if (websocket.session.closeSent()) return;
         switch (websocket.ending.?) {
-            .closed => |close| try websocket.queueClose(close.code, close.reason, outbox, pool),
+            .closed => |frame| try websocket.queueClose(frame.code, frame.reason, outbox, pool),
             .failed => |failure| try websocket.queueClose(failure.code, failure.reason, outbox, pool),
         }
     }
