@@ -29,7 +29,7 @@ my @SOCKETS;
 sub _address {
     my ($pid) = @_;
     # /proc of another namespace has other processes by these numbers.
-    my $knows     = (readlink '/proc/self' // '') eq $$;
+    my $knows     = (readlink('/proc/self') // '') eq $$;
     my $namespace = ($knows ? (stat "/proc/$pid/ns/pid")[1] : undef) // (stat '/proc/self/ns/pid')[1] // '';
     my $status    = $knows ? Peregrine::File::text("/proc/$pid/status") // '' : '';
     my ($number)  = $status =~ /^NSpid:.*\t([0-9]+)$/m;
