@@ -62,6 +62,9 @@ for my $application (@applications) {
             is $response->{status}, 200, "$name $file";
             like $response->{body}, $page, '... its page';
             is $server->stop, 0, '... stops';
+            # Only applications of PAGI have async subs, in which old versions have a defect.
+            unlike $server->log, qr/Future::AsyncAwait/, '... and is not warned about async subs'
+                if $framework ne 'Mojolicious';
         }
     };
 }

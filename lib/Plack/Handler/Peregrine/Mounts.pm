@@ -45,14 +45,15 @@ sub app             { return $_[0]{app} }
 sub name            { return 'Peregrine' }
 sub title           { return 'Peregrine' }
 sub way_to_new_code { return "peregrine with the file of the application, or plackup's -L Delayed" }
-sub is_async        { return 1 }
 sub shows_errors    { return PAGI::Server::Application->shows_errors }
 
-# Whether clones can run all applications: those of PAGI have a lifespan in each interpreter.
-sub can_be_cloned {
+sub is_async {
     my ($self) = @_;
-    return !grep { $_->{kind} ne 'psgi' } @{ $self->{mounts} };
+    return (grep { $_->{kind} ne 'psgi' } @{ $self->{mounts} }) ? 1 : 0;
 }
+
+# Whether clones can run all applications: those of PAGI have a lifespan in each interpreter.
+sub can_be_cloned { return !$_[0]->is_async }
 
 # The names of hosts for which there are applications; undef among them: an application serves any host.
 sub hosts {
