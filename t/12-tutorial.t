@@ -9,7 +9,8 @@ use Cwd        qw(getcwd);
 use File::Spec ();
 use Future;
 use IO::Async::Loop;
-use JSON::PP qw(decode_json);
+use JSON::PP   qw(decode_json);
+use OnlyInFull qw(crossed);
 use Peregrine;
 use Test::More;
 use TestClient qw(get post);
@@ -119,23 +120,22 @@ my %uses = (
     },
 );
 
-for my $name ($tutorial->names) {
-    for my $mode (qw(development production)) {
-        subtest "$name in $mode" => sub {
-            local $ENV{FOLDER} = $tutorial->folder;
-            my @more   = $name eq 'chat.pl' ? ('--channels', '--workers', 2) : ();
-            my $server = TestServer->command('-E', $mode, @more, $tutorial->path($name));
-            $uses{$name}->($server->port);
-            is($server->stop, 0, 'the server ends well');
-            my @said =
-                grep { !/listening on|does not support lifespan, and gets|the server |" (?:\d{3}|-) /a }
-                split /\n/,
-                $server->log;
-            @said = grep { !/Future::AsyncAwait 0\.63 breaks/ } @said;
-            @said = grep { !/Unsupported scope type: sse/ } @said if $name eq 'hello.pl';
-            is_deeply(\@said, [], '... and has nothing to complain of');
-        };
-    }
+for my $case (crossed([ $tutorial->names ], [qw(development production)])) {
+    my ($name, $mode) = @$case;
+    subtest "$name in $mode" => sub {
+        local $ENV{FOLDER} = $tutorial->folder;
+        my @more   = $name eq 'chat.pl' ? ('--channels', '--workers', 2) : ();
+        my $server = TestServer->command('-E', $mode, @more, $tutorial->path($name));
+        $uses{$name}->($server->port);
+        is($server->stop, 0, 'the server ends well');
+        my @said =
+            grep { !/listening on|does not support lifespan, and gets|the server |" (?:\d{3}|-) /a }
+            split /\n/,
+            $server->log;
+        @said = grep { !/Future::AsyncAwait 0\.63 breaks/ } @said;
+        @said = grep { !/Unsupported scope type: sse/ } @said if $name eq 'hello.pl';
+        is_deeply(\@said, [], '... and has nothing to complain of');
+    };
 }
 
 subtest 'an event stream of ticker.pl that lasts' => sub {

@@ -9,6 +9,7 @@ use lib 't/lib';
 use Cwd            qw(getcwd);
 use File::Temp     ();
 use IO::Socket::IP ();
+use OnlyInFull     qw(only_in_full);
 use PAGI::Server;
 use Peregrine::Threads;
 use Test::More;
@@ -100,12 +101,12 @@ sub interpreters_of ($pid) {
 
 for my $case (
     [ 'plackup -s EVHTP', 'the app', 8 ],
-    [
+    only_in_full([
         'plackup -s EVHTP -E production --host 0.0.0.0 --port 5001 --max-workers 8'
             . ' --max-reqs-per-child 1000000 -a that-app.psgi',
         'that app',
         8
-    ],
+    ]),
     [
         'plackup -E prod -s EVHTP --port 5001 --max-workers 8 --max-reqs-per-child 99999999'
             . ' --max-keepalive-reqs 99999999 -e "sub {[200, [\'Content-Type\' => \'text/html\'],'
@@ -154,7 +155,7 @@ subtest 'Testing your TLS configuration' => sub {
             . ' -days 365 -config ssl.conf -extensions v3_req',
     );
     # A key of that length costs seconds of a processor, and the server no line of its own.
-    if ($ENV{PEREGRINE_BRIEF}) { s/\brsa:4096\b/rsa:2048/ for @lines }
+    if (!only_in_full(1)) { s/\brsa:4096\b/rsa:2048/ for @lines }
     write_file('myapp.pl', content('examples/01-hello-http/app.pl'));
     for my $line (@lines) {
         is(shell($line), 0, 'a certificate is made');

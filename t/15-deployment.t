@@ -4,6 +4,7 @@ use warnings;
 use experimental 'signatures';
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use Pebble;
 use Test::More;
@@ -11,7 +12,8 @@ use TestTools;
 use TestWebSocket;
 use Walkthrough;
 
-plan skip_all => 'built without TLS' if !PAGI::Server->has_tls;
+plan skip_all => 'left to script/test --all' if !only_in_full(1);
+plan skip_all => 'built without TLS'         if !PAGI::Server->has_tls;
 for my $program (qw(curl dehydrated haproxy lacme lacme-accountd logrotate nginx openssl pebble start_server))
 {
     my @folders = ('/usr/sbin', split /:/, $ENV{PATH});

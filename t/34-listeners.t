@@ -11,6 +11,7 @@ use Future::AsyncAwait;
 use IO::Async::Loop;
 use IO::Socket::IP   ();
 use IO::Socket::UNIX ();
+use OnlyInFull       qw(crossed);
 use PAGI::Server;
 use Peregrine::Listeners;
 use Socket qw(SOCK_STREAM);
@@ -220,19 +221,16 @@ subtest 'a Unix socket of an application that calls exit' => sub {
         'pagi-server' => 'sub { die "no\n" if $_[0]{type} ne "http"; exit 7 }',
         peregrine     => 'sub { my ($env) = @_; exit 7 }',
     );
-    for my $program (sort keys %programs) {
-        for my $engine (qw(inline thread)) {
-            my $path   = "$directory/exits.sock";
-            my $server = TestServer->command_of(
-                $program, '--socket', $path,        '--engine',
-                $engine,  '-E',       'production', '-e',
-                $programs{$program}
-            );
-            ok(-S $path, "$program, $engine: there is a file");
-            TestClient->new($path)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->rest;
-            is($server->wait, 7 << 8, '... the program ends');
-            ok(!-e $path, '... and has removed the file');
-        }
+    for my $case (crossed([ sort keys %programs ], [qw(inline thread)])) {
+        my ($program, $engine) = @$case;
+        my $path = "$directory/exits.sock";
+        my $server =
+            TestServer->command_of($program, '--socket', $path, '--engine', $engine, qw(-E production -e),
+            $programs{$program});
+        ok(-S $path, "$program, $engine: there is a file");
+        TestClient->new($path)->send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")->rest;
+        is($server->wait, 7 << 8, '... the program ends');
+        ok(!-e $path, '... and has removed the file');
     }
 };
 

@@ -7,7 +7,8 @@ use lib 't/lib';
 use Errno      qw(EAGAIN);
 use File::Temp ();
 use IO::Socket::IP;
-use POSIX qw(WNOHANG);
+use OnlyInFull qw(only_in_full);
+use POSIX      qw(WNOHANG);
 use Test::More;
 use Time::HiRes qw(sleep time);
 
@@ -300,8 +301,10 @@ close $large_psgi;
 
 hold_with_streams(@$_)
     for not_repeated(
-    [ 'PAGI',                      'pagi-server', $large_pagi->filename, qw(--engine inline) ],
-    [ 'PAGI, engine on a thread',  'pagi-server', $large_pagi->filename, qw(--engine thread) ],
+    only_in_full(
+        [ 'PAGI',                     'pagi-server', $large_pagi->filename, qw(--engine inline) ],
+        [ 'PAGI, engine on a thread', 'pagi-server', $large_pagi->filename, qw(--engine thread) ],
+    ),
     [ 'PSGI',                      'peregrine',   $large_psgi->filename, qw(--engine inline) ],
     [ 'PAGI, engine in a process', 'pagi-server', $large_pagi->filename, qw(--engine process --workers 2) ],
     );

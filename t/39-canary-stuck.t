@@ -5,6 +5,7 @@ use warnings;
 
 use lib 't/lib';
 use CanaryTrials qw(applications asks_until);
+use OnlyInFull   qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -61,7 +62,7 @@ sub _taken_back {
         && wait_for(sub { (get($port, '/')->{body} // '') =~ /\Av1/ });
 }
 
-for my $way ('PSGI, process', 'PAGI, process, preload') {
+for my $way (only_in_full('PSGI, process'), 'PAGI, process, preload') {
     subtest "a canary in which a request never ends: $way" => sub {
         my $server = started($way, qw(--workers 2 --canary 300 --shutdown-timeout 2));
         my $port   = $server->port;
@@ -78,7 +79,7 @@ PERL
 }
 
 # Responses whose head was sent, and whose body never ends.
-for my $way ('PSGI, process', 'PAGI, process, preload') {
+for my $way ('PSGI, process', only_in_full('PAGI, process, preload')) {
     subtest "a canary in which a response never ends: $way" => sub {
         my $server = started($way, qw(--workers 2 --canary 300 --shutdown-timeout 2));
         my $port   = $server->port;

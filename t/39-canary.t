@@ -5,6 +5,7 @@ use warnings;
 
 use lib 't/lib';
 use CanaryTrials qw(applications asks_until);
+use OnlyInFull   qw(only_in_full);
 use Peregrine::Canary;
 use Peregrine::Threads;
 use Test::More;
@@ -153,7 +154,9 @@ sub started {
     return $server;
 }
 
-for my $way (sort keys %WAYS) {
+for my $way ('PSGI, process', 'PAGI, prefork, preload',
+    only_in_full('PSGI, prefork', 'PAGI, process, preload'))
+{
     subtest $way => sub {
         # Clearly worse code is taken back as soon as enough requests have come, however slowly they come.
         my $server = started($way, qw(--workers 2 --canary 300));
@@ -252,7 +255,7 @@ PERL
     is $server->stop, 0, 'the end';
 };
 
-for my $way ('PSGI, process', 'PAGI, process, preload') {
+for my $way (only_in_full('PSGI, process'), 'PAGI, process, preload') {
     subtest "requests that end without an answer: $way" => sub {
         my $server = started($way, qw(--workers 1 --canary 300 --request-timeout 1));
         my $port   = $server->port;

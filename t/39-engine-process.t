@@ -10,6 +10,7 @@ use Fcntl qw(F_SETFD);
 use IO::Select;
 use IO::Socket::INET;
 use List::Util qw(max);
+use OnlyInFull qw(only_in_full);
 use Peregrine;
 use MIME::Base64 qw(decode_base64);
 use Test::More;
@@ -526,7 +527,7 @@ subtest 'keys' => sub {
     $files->write('tickets', $tickets);
     my %secrets = ('private key' => scalar reverse($key), 'keys of tickets' => substr $tickets, 16);
 
-    for my $preload ('--no-preload-app', is_emulated() ? () : '--preload-app') {
+    for my $preload (is_emulated() ? () : '--preload-app', only_in_full('--no-preload-app')) {
         my $server = TestServer->command(
             qw(-E production --engine process --workers 1 --no-access-log --lifespan off), $preload,
             '--ssl-cert'        => $files->path('one.pem'),

@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(crossed);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -171,7 +172,7 @@ my @MODES = (qw(single prefork daemonised preloaded), $starter ? 'starter' : ())
 # All servers start at the same time.
 my %RUN = map { $_ => start($_) } @MODES;
 my %STOPS;
-for my $mode (@MODES) { $STOPS{$mode}{$_} = start($mode) for @STOP }
+$STOPS{ $_->[0] }{ $_->[1] } = start($_->[0]) for crossed(\@MODES, \@STOP);
 
 for my $mode (@MODES) {
     my $run = $RUN{$mode};
@@ -198,7 +199,7 @@ sub ends {
 }
 
 for my $mode (@MODES) {
-    for my $signal (@STOP) {
+    for my $signal (grep { $STOPS{$mode}{$_} } @STOP) {
         my $run = $STOPS{$mode}{$signal};
         subtest "$mode: $signal stops, a second one does not wait" => sub {
             ok(serves($run), 'the server serves') or return;

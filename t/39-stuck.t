@@ -4,7 +4,8 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use Fcntl qw(LOCK_EX LOCK_UN);
+use Fcntl      qw(LOCK_EX LOCK_UN);
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -136,11 +137,11 @@ my $LATER = "GET /lock?later HTTP/1.1\r\nHost: h\r\n\r\n";    # in a callback of
 my $SLEEP = "GET /sleep HTTP/1.1\r\nHost: h\r\n\r\n";
 my @BLOCKED =
     map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LOCK) ] } 'preload_app',
-    not_repeated(qw(PSGI inline thread));
+    not_repeated('inline', 'thread', only_in_full('PSGI'));
 my @LATER = map { [ $_, begin($START{$_}->('--workers', 2, '--request-kill-timeout', 1), $LATER) ] }
-    not_repeated(qw(inline thread));
+    not_repeated(only_in_full('inline'), 'thread');
 my @STANDING = map { [ $_, begin($START{$_}->('--workers', 2, '--heartbeat-timeout', 2), $SLEEP) ] }
-    not_repeated(qw(inline thread));
+    not_repeated(only_in_full('inline'), 'thread');
 my $AGE = qr/which came [1-9]\d*\.\d s ago/;
 my $STACK =
     qr/    \S+::wait_for_lock .+\n(?:    \S+::(?:http|__ANON__) .+\n)*(?! )/;    # the application's frames
@@ -246,7 +247,9 @@ sub are_served {
 }
 
 # The deadline is that of the whole stop, whatever workers do.
-for my $placement ([], ['--preload-app'], not_repeated([qw(--engine thread)], [qw(--engine process)])) {
+for my $placement (only_in_full([]), ['--preload-app'],
+    not_repeated(only_in_full([qw(--engine thread)]), [qw(--engine process)]))
+{
     subtest "shutdown_timeout @$placement" => sub {
         my $server =
             TestServer->command(qw(-E production --workers 1 --shutdown-timeout 2), @$placement, $app);
@@ -275,7 +278,7 @@ async sub {
     await $send->({ type => 'http.response.body', body => 'hello' });
 }
 APP
-for my $placement ([], ['--preload-app'], not_repeated([qw(--engine process --preload-app)])) {
+for my $placement ([], only_in_full(['--preload-app']), not_repeated([qw(--engine process --preload-app)])) {
     subtest "shutdown_timeout and END @$placement" => sub {
         my $server =
             TestServer->command(qw(-E production --workers 1 --shutdown-timeout 2), @$placement, $never_ends);
@@ -293,7 +296,7 @@ for my $placement ([], ['--preload-app'], not_repeated([qw(--engine process --pr
     };
 }
 
-for my $engine (not_repeated(qw(inline thread))) {
+for my $engine (not_repeated('inline', only_in_full('thread'))) {
     subtest "TERM, TERM, TERM: $engine" => sub {
         my $server = TestServer->command(qw(-E production --shutdown-timeout 100 --engine), $engine, $app);
         my $client = TestClient->new($server->port)->send("GET /loop HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -314,7 +317,7 @@ for my $engine (not_repeated(qw(inline thread))) {
 }
 
 # Server::Starter sends one signal and waits.
-for my $engine (not_repeated(qw(inline thread))) {
+for my $engine (not_repeated(only_in_full('inline'), 'thread')) {
     subtest "one TERM: $engine" => sub {
         my $server = TestServer->command(qw(-E production --shutdown-timeout 1 --engine), $engine, $app);
         my $client = TestClient->new($server->port)->send("GET /loop HTTP/1.1\r\nHost: h\r\n\r\n");

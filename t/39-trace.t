@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Peregrine::Fork;
 use Peregrine::Threads;
 use Peregrine::Trace;
@@ -126,7 +127,8 @@ my %SERVERS = (
     'PSGI process' => [ 'psgi', 1, 'peregrine',   qw(--engine process --workers 2), $psgi ],
     ('PSGI clones' => [ 'psgi', 1, 'peregrine', qw(--engine thread --workers 2), $psgi ]) x @clones,
 );
-for my $name (sort keys %SERVERS) {
+my @most = only_in_full('PAGI inline', 'PAGI prefork', 'PAGI thread', 'PSGI process');
+for my $name ('PAGI process', 'PSGI inline', ('PSGI clones') x @clones, @most) {
     my ($kind, $has_ring, $program, @arguments) = @{ $SERVERS{$name} };
     subtest "$name, from the start" => sub {
         local $ENV{PEREGRINE_TRACE} = 'exchanges';
@@ -224,7 +226,7 @@ sub begin {
     return $reader;
 }
 
-for my $placement ([], [qw(--engine thread)], [qw(--engine process --workers 2)]) {
+for my $placement ([], only_in_full([qw(--engine thread)]), [qw(--engine process --workers 2)]) {
     my $has_ring = @$placement;
     subtest "in the middle, @{[ @$placement ? $placement->[1] : 'inline' ]}" => sub {
         my $server    = TestServer->command('-E', 'production', '--http2', @$placement, $pagi);

@@ -4,10 +4,11 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(crossed only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(crossed patience wait_for);
+use TestTools   qw(patience wait_for);
 use TestWorkers qw(children directory is_gone pid_in stop_master write_both write_file);
 use Peregrine::Server::Configuration;
 
@@ -66,11 +67,17 @@ my %WAYS         = (
     'PAGI, process' => [ 'pagi-server', $APPLICATIONS[1], qw(--workers 1 --engine process) ],
 );
 
+my @ways = (
+    'PSGI, process',
+    'PSGI, process, preload',
+    'PAGI, prefork',
+    only_in_full('PSGI, prefork', 'PAGI, process')
+);
 my %deeds;
-push @{ $deeds{ $_->[0] } }, $_->[1] for crossed([ sort keys %WAYS ], \@SOME);
+push @{ $deeds{ $_->[0] } }, $_->[1] for crossed(\@ways, \@SOME);
 $deeds{'PSGI, process'} = [ sort keys %DEEDS ];
 
-for my $way (sort keys %WAYS) {
+for my $way (@ways) {
     my ($program, $app, @arguments) = @{ $WAYS{$way} };
     subtest $way => sub {
         applications(1, '');

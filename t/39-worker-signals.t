@@ -4,6 +4,7 @@ use warnings;
 
 use lib 't/lib';
 use Certificates;
+use OnlyInFull qw(only_in_full);
 use Peregrine;
 use Test::More;
 use TestClient qw(get);
@@ -151,7 +152,7 @@ sub hang {
     return write_file('app.pl', "print STDERR qq{hangs \$\$\\n};\nsleep 1000 while 1;\n");
 }
 
-for my $template ([], ['--preload-app']) {
+for my $template (only_in_full([]), ['--preload-app']) {
     subtest "HUP while new code hangs @$template" => sub {
         write_file('app.pl', TestLoad::application(4));
         my $server = TestServer->command('-E', 'production', '--workers', 2, @$template, $app);
@@ -196,7 +197,7 @@ for my $case ([qr/hangs.*hangs/s], [ qr/hangs/, '--preload-app' ]) {
     };
 }
 
-for my $reuseport (0, 1) {
+for my $reuseport (only_in_full(0), 1) {
     subtest 'TTIN and TTOU' . ($reuseport ? ' with reuseport' : '') => sub {
         my $server =
             TestServer->command('-E', 'production', '--workers', 1, $reuseport ? '--reuseport' : (), $app);
@@ -223,7 +224,7 @@ sub admitted {
     return map { ($_->{header}{'x-process'} // ()) x ($_->{status} == 200) } map { $_->response } @clients;
 }
 
-for my $preload (0, 1) {
+for my $preload (only_in_full(0), 1) {
     subtest 'limits that are shared, at TTIN and TTOU' . ($preload ? ' with a template' : '') => sub {
         my $server = TestServer->command(
             '-E', 'production',

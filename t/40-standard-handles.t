@@ -4,10 +4,11 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
+use OnlyInFull qw(crossed);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(crossed free_port);
+use TestTools qw(free_port);
 
 my $directory = File::Temp->newdir;
 

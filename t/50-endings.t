@@ -9,6 +9,7 @@ use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
 use IO::Socket::SSL ();
+use OnlyInFull      qw(only_in_full);
 use Socket          qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 use Symbol          qw(gensym);
 use Test::More;
@@ -440,7 +441,7 @@ sub problem {
 # allowed, because of caches.
 sub leftovers {
     my ($server, $number, $tries) = @_;
-    my $problem = problem($server, $number, 8);
+    my $problem = problem($server, $number, only_in_full(8) || 4);
     return $problem if defined $problem;
     my $before = usage($server);
     $problem = problem($server, $number, $tries);
@@ -463,7 +464,7 @@ my @of_files = $first_of_files .. $last_of_files;
 
 my $certificates = Certificates->new->authority('ca')->issue('server');
 my $tls          = IO::Socket::SSL::SSL_Context->new(SSL_verify_mode => 0);
-my $tries        = $ENV{PEREGRINE_LEAK_TRIES} || 40;
+my $tries        = $ENV{PEREGRINE_LEAK_TRIES} || only_in_full(40) || 16;
 my $only         = $ENV{PEREGRINE_LEAK_ONLY}  || '';
 
 for (
@@ -474,7 +475,7 @@ for (
 {
     my ($name, $tries, @setup) = @$_;
     my $server = server($name, @setup);
-    my @which  = $name eq 'reading' && $ENV{PEREGRINE_BRIEF} ? @of_files : 0 .. $#kinds;
+    my @which  = $name eq 'reading' && !only_in_full(1) ? @of_files : 0 .. $#kinds;
     for my $number (grep { $kinds[$_][0] =~ /$only/ } @which) {
         my ($kind, undef, undef, %how) = @{ $kinds[$number] };
         my $from = time;

@@ -6,12 +6,13 @@ use lib 't/lib';
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestUsage qw(growth report settled);
 
-my $requests  = $ENV{PEREGRINE_LEAK_REQUESTS} || 100_000;
+my $requests  = $ENV{PEREGRINE_LEAK_REQUESTS} || only_in_full(100_000) || 10_000;
 my $in_flight = 50;
 
 async sub respond {

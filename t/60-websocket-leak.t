@@ -6,12 +6,13 @@ use warnings;
 use lib 't/lib';
 use Future::AsyncAwait;
 use IO::Async::Loop;
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestServer;
 use TestUsage qw(growth report);
 use TestWebSocket;
 
-my $cycles = $ENV{PEREGRINE_LEAK_WEBSOCKETS} || 10_000;
+my $cycles = $ENV{PEREGRINE_LEAK_WEBSOCKETS} || only_in_full(10_000) || 2_000;
 
 sub event { my ($type, @fields) = @_; return { type => "websocket.$type", @fields } }
 

@@ -6,6 +6,7 @@ use warnings;
 use feature qw(state);
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestChannels qw(application asked chat on_both);
 use TestClient   qw(get);
@@ -56,7 +57,7 @@ sub is_heard {
     return;
 }
 
-for my $engine (qw(inline process)) {
+for my $engine (only_in_full('inline'), 'process') {
     subtest "engine $engine" => sub {
         my $server = TestServer->command('--engine', $engine, '--workers', 2, '--channels', $app);
         my @rooms  = on_both(sub { return chat($server, 'room') });

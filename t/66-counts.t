@@ -5,7 +5,8 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use JSON::PP ();
+use JSON::PP   ();
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -60,10 +61,12 @@ sub is_number {
 my $is_some = sub { $_[0] > 0 };
 
 for my $how (
-    [ 'inline'              => '--engine', 'inline' ],
-    [ 'thread'              => '--engine', 'thread' ],
-    [ 'inline, two workers' => '--engine', 'inline',  '--workers', 2 ],
-    [ 'process'             => '--engine', 'process', '--workers', 2 ],
+    [ 'process' => '--engine', 'process', '--workers', 2 ],
+    only_in_full(
+        [ 'inline' => '--engine', 'inline' ],
+        [ 'thread' => '--engine', 'thread' ],
+        [ 'inline, two workers' => '--engine', 'inline', '--workers', 2 ],
+    ),
     )
 {
     my ($title, @arguments) = @$how;

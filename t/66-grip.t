@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(crossed only_in_full);
 use PAGI::Server;
 use Peregrine::Threads;
 use Plack::Handler::Peregrine::Grip;
@@ -380,7 +381,7 @@ subtest 'off' => sub {
     is $client->response->{body}, 'HTTP_GRIP_SIG=x', 'and so do fields of requests';
     is $server->stop,             0,                 'the server stops';
 
-    for my $case (
+    my @refused = (
         [ [ '--engine',   'process', '--workers', 2, '--grip', 'app.', $app ], qr/needs option 'channels'/ ],
         [ [ '--channels', '--grip',  'app.', $app ], qr/needs an engine apart from the application/ ],
         [
@@ -395,15 +396,15 @@ subtest 'off' => sub {
             qr/setting 'grip' needs topics/
         ],
         [ [ @without, '--mount', "/=$app,grip=a b" ], qr/setting 'grip' must be the beginning/ ],
-        )
-    {
-        my ($words, $reason) = @$case;
-        for my $check ('', '--check') {
-            my ($status, undef, $error) =
-                TestServer->finish_of('peregrine', qw(--port 0), $check || (), @$words);
-            isnt $status, 0, $check ? 'refused by --check' : 'refused at the start';
-            like $error, $reason, 'and why';
-        }
+    );
+
+    for my $row (crossed(\@refused, [ '', '--check' ])) {
+        my ($words, $reason) = @{ $row->[0] };
+        my $check = $row->[1];
+        my ($status, undef, $error) =
+            TestServer->finish_of('peregrine', qw(--port 0), $check || (), @$words);
+        isnt $status, 0, $check ? 'refused by --check' : 'refused at the start';
+        like $error, $reason, 'and why';
     }
 };
 
@@ -448,9 +449,11 @@ if (PAGI::Server->has_tls) {
     @tls = ('--ssl-cert', $pair{cert_file}, '--ssl-key', $pair{key_file});
 }
 for my $how (
-    [ 'plackup -s EVHTP',              qw(--max-workers 2) ],
-    [ 'plackup -s EVHTP, processes',   qw(--max-workers 2 --engine process) ],
-    [ 'plackup -s EVHTP, one process', qw(--max-workers 0) ],
+    [ 'plackup -s EVHTP, processes', qw(--max-workers 2 --engine process) ],
+    only_in_full(
+        [ 'plackup -s EVHTP',              qw(--max-workers 2) ],
+        [ 'plackup -s EVHTP, one process', qw(--max-workers 0) ],
+    ),
     @tls ? [ 'plackup -s EVHTP, TLS', qw(--max-workers 2), @tls ] : (),
     )
 {

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Peregrine::Publisher;
 use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET SOCK_STREAM pack_sockaddr_un);
 use Test::More;
@@ -62,11 +63,13 @@ sub command {
 
 my $number = 0;
 for my $how (
-    [ 'one process, inline'       => '--engine', 'inline' ],
-    [ 'one process, thread'       => '--engine', 'thread' ],
-    [ 'two workers, inline'       => '--engine', 'inline',  '--workers', 2 ],
-    [ 'two workers, process'      => '--engine', 'process', '--workers', 2 ],
-    [ 'two workers of a template' => '--engine', 'inline',  '--workers', 2, '--preload-app' ],
+    [ 'one process, thread'  => '--engine', 'thread' ],
+    [ 'two workers, process' => '--engine', 'process', '--workers', 2 ],
+    only_in_full(
+        [ 'one process, inline'       => '--engine', 'inline' ],
+        [ 'two workers, inline'       => '--engine', 'inline', '--workers', 2 ],
+        [ 'two workers of a template' => '--engine', 'inline', '--workers', 2, '--preload-app' ],
+    ),
     )
 {
     my ($title, @arguments) = @$how;

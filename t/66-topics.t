@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Peregrine;
 use Socket qw(AF_UNIX PF_UNSPEC SOCK_SEQPACKET);
 use Test::More;
@@ -121,12 +122,14 @@ sub socket_of {
 }
 
 for my $how (
-    [ 'one process, inline'       => 1, '--engine', 'inline' ],
-    [ 'one process, thread'       => 1, '--engine', 'thread' ],
-    [ 'two workers, inline'       => 2, '--engine', 'inline',  '--workers', 2 ],
-    [ 'two workers, thread'       => 2, '--engine', 'thread',  '--workers', 2 ],
-    [ 'two workers, process'      => 2, '--engine', 'process', '--workers', 2 ],
-    [ 'two workers of a template' => 2, '--engine', 'inline',  '--workers', 2, '--preload-app' ],
+    [ 'one process, inline'  => 1, '--engine', 'inline' ],
+    [ 'two workers, thread'  => 2, '--engine', 'thread',  '--workers', 2 ],
+    [ 'two workers, process' => 2, '--engine', 'process', '--workers', 2 ],
+    only_in_full(
+        [ 'one process, thread'       => 1, '--engine', 'thread' ],
+        [ 'two workers, inline'       => 2, '--engine', 'inline', '--workers', 2 ],
+        [ 'two workers of a template' => 2, '--engine', 'inline', '--workers', 2, '--preload-app' ],
+    ),
     )
 {
     my ($title, $workers, @arguments) = @$how;

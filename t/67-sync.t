@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get post);
 use TestGate;
@@ -254,7 +255,7 @@ sub said {
     return "$response->{status} $response->{body}";
 }
 
-for my $how ([ 'without a template' => () ], [ 'from a template' => '--preload-app' ]) {
+for my $how (only_in_full([ 'without a template' => () ]), [ 'from a template' => '--preload-app' ]) {
     my ($title, @arguments) = @$how;
 
     subtest "handlers in their process, $title" => sub {
@@ -351,7 +352,7 @@ subtest 'a process that is killed, and too many requests' => sub {
 };
 
 subtest 'requests that come ahead' => sub {
-    for my $workers (1, 2) {
+    for my $workers (only_in_full(1), 2) {
         unlink "$gate->{folder}/turns";
         my $server  = server($workers);
         my @clients = map { TestClient->new($server->port) } 1 .. 8;

@@ -5,13 +5,14 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use JSON::PP ();
+use JSON::PP   ();
+use OnlyInFull qw(crossed only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestGate;
 use TestPool qw(application asked begin calls handlers outcomes pool_processes wait_for_stats waits);
 use TestServer;
-use TestTools   qw(crossed only_in_full patience wait_for);
+use TestTools   qw(patience wait_for);
 use TestWorkers qw(are_gone write_file);
 use Time::HiRes qw(time);
 
@@ -103,7 +104,7 @@ for my $case (crossed([ sort keys %HOW ], [ sort keys %ENDS ])) {
 }
 
 # Calls that wait find a process as soon as it has started; processes without calls end, all but one.
-for my $how ([], [qw(--workers 2 --engine process)], only_in_full([qw(--workers 1 --preload-app)])) {
+for my $how (only_in_full([], [qw(--workers 1 --preload-app)]), [qw(--workers 2 --engine process)]) {
     subtest "idle: @$how" => sub {
         my $server = server(@$how, '--pool-workers', 4, '--pool-idle-timeout', 1);
         wait_for_stats($server, workers => 1, idle => 1);
@@ -169,7 +170,7 @@ subtest 'the master has gone' => sub {
     is scalar(() = $server->log =~ /cleans up/g), 2, 'and clean up';
 };
 
-for my $how ([], only_in_full([ '--workers', 2 ]), [ '--workers', 2, '--engine', 'process' ]) {
+for my $how (only_in_full([], [ '--workers', 2 ]), [ '--workers', 2, '--engine', 'process' ]) {
     subtest "status: @$how" => sub {
         my $server = server(@$how, '--pool-workers', 2, '--pool-queue', 1, '--status', '127.0.0.1:0');
         my $status = $server->wait_for_log(qr{status at http://127\.0\.0\.1:(\d+)/});
@@ -205,7 +206,7 @@ for my $how ([], only_in_full([ '--workers', 2 ]), [ '--workers', 2, '--engine',
 }
 
 subtest 'a start that is stopped' => sub {
-    for my $how ([], [ '--workers', 1 ], [ '--workers', 1, '--engine', 'process' ]) {
+    for my $how ([], only_in_full([ '--workers', 1 ]), [ '--workers', 1, '--engine', 'process' ]) {
         my $file   = write_file('slow.pl', '+{ init => sub { sleep 60 }, handlers => { a => sub { } } };');
         my $server = TestServer->spawn($^X, (map { "-I$_" } @INC),
             'bin/pagi-server', @$how, '--port', 0, '--worker-pool', $file, $app);

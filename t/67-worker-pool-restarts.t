@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestGate;
 use TestPool qw(application asked begin calls handlers outcomes pool_processes wait_for_stats waits);
@@ -17,10 +18,11 @@ plan skip_all => 'Linux only' if $^O ne 'linux';
 my $app = application();
 
 for my $how (
-    [], ['--preload-app'],
-    [ '--engine', 'process' ],
-    [ '--engine', 'process', '--preload-app' ],
-    [qw(--pool-idle-timeout 1)],
+    [],
+    only_in_full(
+        ['--preload-app'],                          [ '--engine', 'process' ],
+        [ '--engine', 'process', '--preload-app' ], [qw(--pool-idle-timeout 1)],
+    ),
     [qw(--pool-idle-timeout 1 --engine process --preload-app)],
     )
 {
@@ -102,7 +104,7 @@ subtest 'HUP, and a stop at once' => sub {
     unlike $server->log, qr/go on as they are/, 'and says nothing else';
 };
 
-for my $how ([], [qw(--workers 1)], [qw(--workers 1 --engine process --preload-app)]) {
+for my $how ([], only_in_full([qw(--workers 1)]), [qw(--workers 1 --engine process --preload-app)]) {
     subtest "USR1: @$how" => sub {
         my $log    = directory() . '/pool.log';
         my $server = TestServer->spawn(
@@ -129,7 +131,7 @@ for my $how ([], [qw(--workers 1)], [qw(--workers 1 --engine process --preload-a
     };
 }
 
-for my $how ([qw(--pool-workers 1)], [qw(--pool-workers 3 --pool-idle-timeout 1)]) {
+for my $how (only_in_full([qw(--pool-workers 1)]), [qw(--pool-workers 3 --pool-idle-timeout 1)]) {
     subtest "USR2: @$how" => sub {
         my $server = TestServer->command('--workers', 1, @$how, '--pid', directory() . '/pool.pid',
             '--worker-pool', handlers(), $app);

@@ -5,13 +5,14 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use JSON::PP ();
+use JSON::PP   ();
+use OnlyInFull qw(crossed only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestGate;
 use TestPool qw(application asked begin calls handlers outcomes pool_processes waits);
 use TestServer;
-use TestTools qw(crossed only_in_full refused wait_for);
+use TestTools qw(refused wait_for);
 use TestWebSocket;
 use TestWorkers qw(write_file);
 use Time::HiRes qw(time);

@@ -7,13 +7,14 @@ use lib 't/lib';
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
 use TestStream;
 use TestUsage qw(report settled);
 
-my $cycles = $ENV{PEREGRINE_VANISH_CYCLES} || 10_000;
+my $cycles = $ENV{PEREGRINE_VANISH_CYCLES} || only_in_full(10_000) || 4_000;
 my $group  = 40;
 
 # Not written where it is used: Future::AsyncAwait 0.63 loses a folded constant in a loop that it has resumed.

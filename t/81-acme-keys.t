@@ -9,13 +9,14 @@ use File::Temp   ();
 use HTTP::Tiny   ();
 use JSON::PP     qw(decode_json encode_json);
 use MIME::Base64 qw(decode_base64);
+use OnlyInFull   qw(only_in_full);
 use PAGI::Server;
 use POSIX ();
 use Test::More;
 use Time::HiRes qw(time);
 
 use TestServer;
-use TestTools   qw(content free_port only_in_full patience program_path wait_for);
+use TestTools   qw(content free_port patience program_path wait_for);
 use TestWorkers qw(children is_gone pid_in);
 
 plan skip_all => 'built without TLS'       if !PAGI::Server->has_tls;
@@ -257,7 +258,7 @@ subtest 'a file that cannot be used' => sub {
     like $log->[0], qr/only where there is a validation_dir/, '... which is told';
 };
 
-for my $case ([ inline => [] ], [ prefork => [ '--workers', 2, '--preload-app' ] ]) {
+for my $case (only_in_full([ inline => [] ]), [ prefork => [ '--workers', 2, '--preload-app' ] ]) {
     my ($name, $options) = @$case;
     subtest $name => sub {
         my $folder = "$dir/$name";

@@ -5,6 +5,7 @@ use warnings;
 use experimental 'signatures';
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use Test::More;
 use Time::HiRes qw(time);
@@ -65,7 +66,7 @@ subtest 'a fresh start' => sub {
     cmp_ok $took[-1], '<', patience(10), '... within ten seconds' or diag "@took";
 };
 
-for my $workers (0, 2) {
+for my $workers (only_in_full(0), 2) {
     subtest "plackup, workers: $workers" => sub {
         my $folder = "plackup$workers";
         my $server = TestServer->spawn(

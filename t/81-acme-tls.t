@@ -8,6 +8,7 @@ use lib 't/lib';
 use File::Temp      ();
 use IO::Socket::SSL ();
 use MIME::Base64    qw(decode_base64);
+use OnlyInFull      qw(only_in_full);
 use PAGI::Server;
 use Test::More;
 
@@ -62,7 +63,7 @@ my %PLACEMENTS = (
     prefork => [ '--workers', 2 ],
     process => [ '--workers', 2, '--engine', 'process' ],
 );
-for my $name (sort keys %PLACEMENTS) {
+for my $name ('process', only_in_full('inline', 'prefork')) {
     subtest $name => sub {
         my $folder = "$dir/$name";
         my $server = serve($folder, @{ $PLACEMENTS{$name} });

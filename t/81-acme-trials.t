@@ -4,6 +4,7 @@ use warnings;
 use experimental 'signatures';
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 
 use TestTools qw(program_path);
@@ -27,7 +28,7 @@ subtest 'the disk is full'             => sub { $trials->disk_full };
 subtest 'the folder cannot be written' => sub { $trials->unwritable };
 subtest 'the authority advises'        => sub { $trials->advice };
 subtest 'a port is closed'             => sub { $trials->fallback };
-subtest 'steps are killed'             => sub { $trials->kills($ENV{PEREGRINE_BRIEF} ? 29 : 13) };
+subtest 'steps are killed'             => sub { $trials->kills(only_in_full(13) || 29) };
 subtest 'renewals'                     => sub { $trials->renewals(3) };
 
 done_testing;

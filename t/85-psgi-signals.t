@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Peregrine::Threads;
 use Test::More;
 use TestClient qw(get);
@@ -266,13 +267,13 @@ sub try_all {
 }
 
 subtest "PSGI, $_->[0]" => sub { try_all(plackup(qw(-s Peregrine --engine), @$_), %CHILDREN) }
-    for [qw(inline)], [qw(thread)], [qw(inline --workers 1)], [qw(process --workers 1)];
+    for only_in_full([qw(inline)], [qw(inline --workers 1)]), [qw(thread)], [qw(process --workers 1)];
 
 subtest "PAGI, $_->[0]" => sub {
     my $server = TestServer->command('--engine', @$_, $pagi);
     try_all($server, $server->port, %CHILDREN);
     }
-    for [qw(inline)], [qw(thread)], [qw(process --workers 1)];
+    for [qw(inline)], only_in_full([qw(thread)], [qw(process --workers 1)]);
 
 subtest 'PSGI, clones' => sub {
     plan skip_all => 'this Perl has no threads' if !Peregrine::Threads::are_possible();

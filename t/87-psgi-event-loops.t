@@ -7,11 +7,12 @@ use lib 't/lib';
 use Config;
 use IO::Async::Loop;
 use IO::Socket::IP ();
+use OnlyInFull     qw(only_in_full);
 use POSIX          ();
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(content only_in_full program_path wait_for);
+use TestTools   qw(content program_path wait_for);
 use TestWorkers qw(children directory write_file);
 
 BEGIN {
@@ -382,7 +383,7 @@ subtest 'workers that EV was loaded for' => sub {
         @at,      "$dir/EV.psgi"
     );
     my ($port) = ($server->wait_for_log(qr{listening on http://127\.0\.0\.1:(\d+)}) // '') =~ /(\d+)\z/;
-    for (1 .. 10) {
+    for (1 .. only_in_full(10) || 3) {
         my @answers = map { told($_) } map { ask($port, '/child') } 1 .. 4;
         is "@answers", '6 6 6 6', 'they hear of the end of their children' or last;
     }
@@ -391,8 +392,8 @@ subtest 'workers that EV was loaded for' => sub {
 
 for my $module (sort keys %model) {
     for my $placement (
-        'inline', only_in_full('inline --workers 1'),
-        'thread',
+        'inline',
+        only_in_full('inline --workers 1', 'thread'),
         'thread --workers 2',
         'process --workers 2'
         )
@@ -409,7 +410,7 @@ for my $module (sort keys %model) {
             check_waiting($server, $module, clones => $has_clones);
         };
     }
-    for my $placement ('inline', 'thread', 'process --workers 2') {
+    for my $placement (only_in_full('inline', 'thread'), 'process --workers 2') {
         subtest "pagi-server, $module, $placement" => sub {
             my $server = TestServer->spawn(
                 $^X, (map { "-I$_" } @INC),
@@ -446,7 +447,7 @@ get '/wait' => sub ($c) {
 };
 app->start;
 APP
-    for my $engine ('inline', 'thread', 'process --workers 1') {
+    for my $engine (only_in_full('inline', 'thread'), 'process --workers 1') {
         my $server = TestServer->spawn(
             $^X, (map { "-I$_" } @INC),
             $plackup, qw(-s Peregrine -E deployment),

@@ -6,12 +6,13 @@ use lib 't/lib';
 use Cwd        qw(realpath);
 use File::Path qw(make_path);
 use File::Temp ();
+use OnlyInFull qw(crossed);
 use PAGI::Server::AppLoader;
 use PAGI::Server::AppPackage;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools qw(crossed);
+use TestTools;
 
 my $dir  = realpath(File::Temp->newdir(CLEANUP => 0));
 my $home = $$;

@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use Cwd        qw(getcwd);
 use File::Temp ();
+use OnlyInFull qw(only_in_full);
 use PAGI::Server::AppKind;
 use Test::More;
 use TestClient qw(get);
@@ -28,7 +29,7 @@ my @applications = (
     [ 'Dancer2',     [qw(dancer2 gen --application D)], 'D/bin/app.psgi',       qr/Dancer2/ ],
 );
 my @commands = (
-    [ 'peregrine', [ 'bin/peregrine', qw(-E production --no-access-log --listen :0) ] ],
+    only_in_full([ 'peregrine', [ 'bin/peregrine', qw(-E production --no-access-log --listen :0) ] ]),
     [
         'peregrine, the engine in a process',
         [ 'bin/peregrine', qw(-E production --no-access-log --engine process --workers 1 --listen :0) ]

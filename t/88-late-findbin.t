@@ -7,6 +7,7 @@ use warnings;
 use lib 't/lib';
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
+use OnlyInFull     qw(crossed);
 use Peregrine::Threads;
 use Test::More;
 use TestClient qw(get);
@@ -42,11 +43,12 @@ my @workers = (
     [ '(worker 1)', qw(--workers 1 --engine process) ],
     [ '(worker 1)', qw(--workers 1 --preload-app) ]
 );
-for my $case ([''], [ '', qw(--engine thread) ], @workers) {
-    my ($label, @options) = @$case;
-    try_program('bin/pagi-server', $label, @options,                                               $pagi);
-    try_program('bin/peregrine',   $label, @options,                                               $psgi);
-    try_program($plackup, $label, qw(-s Peregrine), (map { s/\A--preload-app\z/$&=1/r } @options), $psgi);
+my @programs = ([ 'bin/pagi-server', $pagi ], [ 'bin/peregrine', $psgi ], [ $plackup, $psgi ]);
+for my $case (crossed([ [''], [ '', qw(--engine thread) ], @workers ], \@programs)) {
+    my ($label,   @options) = @{ $case->[0] };
+    my ($program, $app)     = @{ $case->[1] };
+    @options = ('-s', 'Peregrine', map { s/\A--preload-app\z/$&=1/r } @options) if $program eq $plackup;
+    try_program($program, $label, @options, $app);
 }
 try_program($plackup, '', qw(-s EVHTP --max-workers 1), $psgi) if Peregrine::Threads::are_possible();
 try_program($plackup, '(worker 1)', qw(-L Delayed -s Peregrine --workers 1), $psgi);

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestGate;
@@ -50,7 +51,7 @@ sub begin_reload {
 
 sub status_of { my ($pid) = @_; waitpid $pid, 0; return $? >> 8 }
 
-for my $more ([], ['--preload-app']) {
+for my $more (only_in_full([]), ['--preload-app']) {
     subtest "a reload while a canary is judged @$more" => sub {
         app('shop', 1);
         my $server = started(',canary=300', @$more);

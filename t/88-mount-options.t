@@ -3,11 +3,12 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Peregrine::Optional;
 use Test::More;
 use TestClient qw(get);
 use TestServer;
-use TestTools   qw(content only_in_full wait_for);
+use TestTools   qw(content wait_for);
 use TestWorkers qw(children directory is_gone pid_in write_file);
 
 my $dir = directory();
@@ -214,7 +215,7 @@ my @listening = grep {
 my $said = @listening . ' ' . ($ENV{PAGI_CHANNELS_BACKEND} // 'nothing');
 sub { return [ 200, [], [$said] ] };
 PERL
-for my $more ([], ['--preload-app']) {
+for my $more (only_in_full([]), ['--preload-app']) {
     subtest "while applications are loaded @$more" => sub {
         local $ENV{PAGI_CHANNELS_BACKEND} = 'memory://';
         my $server =
@@ -234,7 +235,7 @@ SKIP: {
     chmod 0700, "$dir/$_" for qw(shop api);
     chown $uid{$other}, -1, glob("$dir/shop $dir/shop/* $dir/shop/lib/*");
     chown $uid{$third}, -1, glob("$dir/api $dir/api/*");
-    for my $more ([], ['--preload-app']) {
+    for my $more (only_in_full([]), ['--preload-app']) {
         subtest "users @$more" => sub {
             my $log = "$dir/error.log";
             unlink $log;

@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestGate;
@@ -198,7 +199,7 @@ subtest 'refused' => sub {
 };
 
 # As many as the engine has places for, and one more.
-subtest 'many interpreters' => sub {
+subtest 'too many interpreters' => sub {
     my $site    = psgi('site', 1, '');
     my $problem = qr/too many interpreters for one engine, which can have 64/;
     for my $case (
@@ -219,6 +220,10 @@ subtest 'many interpreters' => sub {
         isnt $status, 0, $counts;
         like $error, qr/$problem \(\Q$counts\E\)/, '... are refused';
     }
+};
+
+subtest 'many interpreters' => sub {
+    my $site = psgi('site', 1, '');
     my $server =
         TestServer->command_of('peregrine',
         qw(-E production --no-access-log --engine process --preload-app --workers 62 --pid),
@@ -239,6 +244,7 @@ subtest 'many interpreters' => sub {
         'HUP replaces all but the engine';
     unlike $server->log, qr/given up|cannot/, '... and is not given up';
     is $server->stop, 0, 'the end';
-};
+    }
+    if only_in_full(1);
 
 done_testing;

@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -37,7 +38,7 @@ sub command {
 
 my ($site, $shop, $api) = map { app($_, 1) } qw(site shop api);
 
-for my $more ([], ['--preload-app']) {
+for my $more (only_in_full([]), ['--preload-app']) {
     subtest "reload @$more" => sub {
         app($_, 1) for qw(site shop api);
         my $server =

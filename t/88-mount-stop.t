@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Peregrine::Server::Stop;
 use Test::More;
 use TestClient;
@@ -159,7 +160,11 @@ sub has_read {
 }
 
 # The workers of the mount, or those of the site, die while they load.
-for my $row ([ 'a mount', '/shop' ], [ 'the site', '' ], [ 'the site with a template', '', '--preload-app' ])
+for my $row (
+    [ 'a mount', '/shop' ],
+    only_in_full([ 'the site', '' ]),
+    [ 'the site with a template', '', '--preload-app' ]
+    )
 {
     my ($what, $path, @options) = @$row;
     subtest "no worker of $what can start" => sub {

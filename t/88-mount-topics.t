@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestRedis;
@@ -165,7 +166,7 @@ sub has_own_channels {
     return;
 }
 
-my @users = ('', $> == 0 ? ',user=daemon' : ());
+my @users = $> == 0 ? (',user=daemon', only_in_full('')) : ('');
 for my $settings (@users) {
     subtest "workers of one mount$settings" => sub {
         my $server = started($settings);

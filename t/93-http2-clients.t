@@ -6,6 +6,7 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use POSIX ();
 use Test::More;
@@ -153,13 +154,16 @@ sub serve {
 
 my @pagi    = ($pagi, qw(--extension informational --extension fullflush));
 my @SERVERS = (
-    [ 'PAGI, inline',  'bin/pagi-server', @pagi ],
     [ 'PAGI, thread',  'bin/pagi-server', @pagi, qw(--engine thread) ],
-    [ 'PAGI, process', 'bin/pagi-server', @pagi, qw(--engine process --workers 2) ],
-    [ 'PAGI, workers', 'bin/pagi-server', @pagi, qw(--workers 2) ],
-    [ 'PSGI, inline',  'bin/peregrine',   $psgi ],
     [ 'PSGI, process', 'bin/peregrine',   $psgi, qw(--engine process --workers 2) ],
+    only_in_full(
+        [ 'PAGI, inline',  'bin/pagi-server', @pagi ],
+        [ 'PAGI, process', 'bin/pagi-server', @pagi, qw(--engine process --workers 2) ],
+        [ 'PAGI, workers', 'bin/pagi-server', @pagi, qw(--workers 2) ],
+        [ 'PSGI, inline',  'bin/peregrine',   $psgi ],
+    ),
 );
+my $REQUESTS = only_in_full(2000) || 500;
 for my $row (@SERVERS) {
     my ($name, $command, @arguments) = @$row;
     subtest $name => sub {
@@ -174,8 +178,8 @@ for my $row (@SERVERS) {
             is length curl($curl{$scheme}, "$url/2000000"),                 2_000_000,      '... a download';
         SKIP: {
                 skip 'no h2load', 1 if !is_there('h2load');
-                like said(qw(h2load -n 2000 -c 4 -m 32), "$url/1000"), qr/ 2000 succeeded, 0 failed/,
-                    'h2load';
+                like said(qw(h2load -c 4 -m 32 -n), $REQUESTS, "$url/1000"),
+                    qr/ $REQUESTS succeeded, 0 failed/, 'h2load';
             }
         SKIP: {
                 skip 'no nghttp', 1 if !is_there('nghttp');
@@ -264,7 +268,8 @@ for my $name (sort keys %PROXIES) {
         is curl('--http2-prior-knowledge', "$url/"), "HTTP/2 http\n",                           'a request';
         is curl('--http2-prior-knowledge', '--data-binary', "\@$upload", "$url/"), "3000000\n", 'an upload';
         is length curl('--http2-prior-knowledge', "$url/2000000"),                 2_000_000,   'a download';
-        like said(qw(h2load -n 2000 -c 4 -m 32), "$url/1000"), qr/ 2000 succeeded, 0 failed/, 'h2load'
+        like said(qw(h2load -c 4 -m 32 -n), $REQUESTS, "$url/1000"), qr/ $REQUESTS succeeded, 0 failed/,
+            'h2load'
             if is_there('h2load');
         $proxy->signal('TERM');
         $proxy->wait;

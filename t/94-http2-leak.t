@@ -5,12 +5,13 @@ use warnings;
 
 use lib 't/lib';
 use Future::AsyncAwait;
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestHTTP2 qw(frame);
 use TestServer;
 use TestUsage qw(report settled);
 
-use constant { WARMING => 40, ROUNDS => 200 };
+use constant { WARMING => only_in_full(40) || 20, ROUNDS => only_in_full(200) || 60 };
 
 my $LENT = join ' ', 1 .. 50_000;
 

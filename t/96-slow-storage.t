@@ -8,6 +8,7 @@ use Certificates ();
 use File::Temp   ();
 use HeldFiles;
 use Future;
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use Test::More;
 use TestClient qw(exchange get post);
@@ -115,7 +116,12 @@ sub pagi_paths {
 }
 
 # An application's files are not opened where others would have to wait for it.
-for my $how ([ engine => 'inline' ], [ engine => 'thread' ], [ engine => 'inline', validate_events => 1 ]) {
+for my $how (
+    only_in_full([ engine => 'inline' ]),
+    [ engine => 'thread' ],
+    [ engine => 'inline', validate_events => 1 ]
+    )
+{
     subtest "an application's path, @$how" => sub {
         my $server = TestServer->start(%quiet, @$how, app => \&pagi_paths);
         my $port   = $server->port;

@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestHPACK qw(block);
 use TestHTTP2 qw(frame request_fields);
@@ -126,7 +127,7 @@ sub check {
     return;
 }
 
-for my $placement ([qw(inline 0)], [qw(thread 0)], [qw(process 1)]) {
+for my $placement ([qw(inline 0)], only_in_full([qw(thread 0)]), [qw(process 1)]) {
     my ($engine, $workers) = @$placement;
     for my $configured (0, 1) {
         my $server = TestServer->spawn(

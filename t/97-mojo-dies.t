@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -94,7 +95,7 @@ app->start;
 END
 };
 subtest 'before_server_start' => sub {
-    for my $case ([], [qw(--workers 1)], [qw(--workers 1 --engine process)]) {
+    for my $case (only_in_full([], [qw(--workers 1)]), [qw(--workers 1 --engine process)]) {
         my ($status, undef, $error) =
             TestServer->finish_at('bin/peregrine', '--port', 0, @$case, $hook->('die "no database\n"'));
         is $status, 1, "no server starts: @$case";

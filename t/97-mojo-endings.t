@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -19,7 +20,7 @@ BEGIN {
 }
 
 # A single object that is left tells already.
-my $TIMES = $ENV{PEREGRINE_BRIEF} ? 5 : 20;
+my $TIMES = only_in_full(20) || 5;
 
 my $app = write_file('app.pl', <<'END');
 use Mojolicious::Lite -signatures, -async_await;
@@ -142,7 +143,7 @@ my %ENDINGS = (
     'a client that leaves a flood' => sub { TestWebSocket->open($_[0], '/flood')->next_frame },
 );
 
-for my $placement ([qw(inline 0)], [qw(thread 0)], [qw(process 1)]) {
+for my $placement (only_in_full([qw(inline 0)], [qw(thread 0)]), [qw(process 1)]) {
     my ($engine, $workers) = @$placement;
     subtest "--engine $engine" => sub {
         my $server = TestServer->command_of(qw(peregrine --no-access-log --workers),

@@ -6,6 +6,7 @@ use warnings;
 
 use lib 't/lib';
 use Certificates;
+use OnlyInFull qw(only_in_full);
 use Peregrine;
 use Test::More;
 use TestClient qw(get);
@@ -22,7 +23,7 @@ BEGIN {
 }
 plan skip_all => 'built without TLS' if !Peregrine::has_tls();
 
-my $RESTARTS     = $ENV{PEREGRINE_RESTARTS} || ($ENV{PEREGRINE_BRIEF} ? 1 : 2);
+my $RESTARTS     = $ENV{PEREGRINE_RESTARTS} || only_in_full(2) || 1;
 my $certificates = Certificates->new->authority('server');
 
 my $app = write_file('app.pl', <<'END');
@@ -115,7 +116,9 @@ sub check_restarts {
     return;
 }
 
-for my $placement ([qw(inline 0)], [qw(inline 2)], [qw(thread 0)], [qw(thread 2)], [qw(process 2)]) {
+for my $placement (only_in_full([qw(inline 0)], [qw(inline 2)], [qw(thread 0)]), [qw(thread 2)],
+    [qw(process 2)])
+{
     my ($engine, $workers) = @$placement;
     subtest "--engine $engine --workers $workers" => sub {
         my ($server, %port) = started('--http2', '--engine' => $engine, '--workers' => $workers);

@@ -6,11 +6,12 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(crossed only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestLoad;
 use TestServer;
-use TestTools qw(content crossed only_in_full wait_for);
+use TestTools qw(content wait_for);
 use TestWebSocket;
 use TestWorkers qw(directory is_gone pid_in stop_master write_file);
 
@@ -71,7 +72,7 @@ sub count_of {
     return scalar grep { $_ eq $line } said();
 }
 
-my @PLACEMENTS = ([qw(inline 0)], [qw(inline 2)], [qw(thread 0)], [qw(process 2)]);
+my @PLACEMENTS = ([qw(inline 0)], only_in_full([qw(inline 2)], [qw(thread 0)]), [qw(process 2)]);
 
 my $app = write_file('app.pl', application('one'));
 for my $case (crossed(\@PLACEMENTS, [qw(TERM QUIT)])) {
@@ -146,7 +147,7 @@ for my $placement (grep { $_->[1] } @PLACEMENTS) {
 
 my $other = write_file('other.pl', application('other'));
 write_file('app.pl', application('one'));
-for my $placement ($PLACEMENTS[0], only_in_full(@PLACEMENTS[ 1, 2 ]), $PLACEMENTS[-1]) {
+for my $placement (only_in_full(@PLACEMENTS[ 0 .. $#PLACEMENTS - 1 ]), $PLACEMENTS[-1]) {
     my ($engine, $workers) = @$placement;
     subtest "two applications, --engine $engine --workers $workers" => sub {
         write_file('said', '');

@@ -254,7 +254,7 @@ fn history(seed: u64) !void {
 }
 
 test "every message comes back, and before the end" {
-    const seeds: wanted.Seeds = try .init(60, 20);
+    const seeds: wanted.Seeds = try .init(60, 10);
     for (seeds.first..seeds.first + seeds.count) |seed| history(seed) catch |err| {
         std.debug.print("\nseed {d} fails: PEREGRINE_SEED={d} replays it\n", .{ seed, seed });
         return err;

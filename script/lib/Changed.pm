@@ -59,7 +59,7 @@ sub files ($base) {
 # can break.
 sub tests (@changed) {
     my %near;
-    for my $test (Tap::files('t')) {
+    for my $test (Tap::files('t', 'script/lib')) {
         my $score = max(0, map { nearness($test, $_) } @changed) or next;
         $near{$test} = $score;
     }
@@ -72,6 +72,13 @@ sub tests (@changed) {
         push @{ $left >= 0 || !@now ? \@now : \@later }, $test;
     }
     return (\@now, \@later);
+}
+
+# Those of the tests that run in full, not as in a run without --all: a test that has changed itself, and one
+# that has nothing to do otherwise.
+sub in_full ($changed, @tests) {
+    my %changed = map { $_ => 1 } @$changed;
+    return grep { $changed{$_} || text($_) =~ /^plan skip_all => 'left to script\/test --all'/m } @tests;
 }
 
 # All beginnings of test names in the table.

@@ -4,12 +4,15 @@ use lib 't/lib';
 use Future::AsyncAwait;
 use IO::Select;
 use IO::Socket::INET;
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient;
 use TestServer;
 use Time::HiRes qw(sleep time);
 
 $ENV{PEREGRINE_BENCH_DEBUG} = 1;    # a build without optimisation, see script/lib/bench.t
+
+plan skip_all => 'left to script/test --all' if !only_in_full(1);
 
 for my $check (qw(garbage bombs certificate)) {
     my $output = `script/abuse --short $check 2>&1`;

@@ -1,6 +1,8 @@
 # The tools of bench/ work from end to end: a row becomes a table, a peer that is missing is named, and the
 # article's check that measures no time meets its goal.
 use v5.36;
+use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 
 $ENV{PEREGRINE_CHECKS}      = 1;    # other tests run beside this one with the build that has assertions
@@ -12,7 +14,7 @@ my $SPREAD = qr/[\d.,]+(?: \([\d.,]+ to [\d.,]+\))?/;    # of two turns, or of o
 # A subtest that runs with script/test --all only.
 sub at_night ($title, $test) {
     return subtest $title => sub {
-        plan skip_all => 'left to script/test --all' if $ENV{PEREGRINE_BRIEF};
+        plan skip_all => 'left to script/test --all' if !only_in_full(1);
         return $test->();
     };
 }

@@ -3,10 +3,13 @@
 use v5.36;
 use Cwd qw(getcwd);
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient;
 use TestServer;
 use TestTools qw(free_port wait_for);
+
+plan skip_all => 'left to script/test --all' if !only_in_full(1);
 
 my $root    = getcwd();
 my $place   = '.peregrine/development';

@@ -1,7 +1,7 @@
 # script/mutate's own machinery, on a program of some lines: a mutant that a test notices is killed, a mutant
 # that no test notices survives, and nothing hangs.
 use v5.36;
-use lib 'script/lib';
+use lib 'script/lib', 't/lib';
 use Cwd            qw(realpath);
 use File::Basename qw(dirname);
 use File::Temp     ();
@@ -9,7 +9,10 @@ use Mutate::Bench;
 use Mutate::Equivalents;
 use Mutate::Source;
 use Mutate::Suites;
+use OnlyInFull qw(only_in_full);
 use Test::More;
+
+plan skip_all => 'left to script/test --all' if !only_in_full(1);
 
 my $text = <<'ZIG';
 const std = @import("std");

@@ -3,7 +3,11 @@
 use v5.36;
 use Cwd        qw(getcwd);
 use File::Temp ();
+use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
+
+plan skip_all => 'left to script/test --all' if !only_in_full(1);
 
 my $ZIG = $ENV{PEREGRINE_ZIG} // '.peregrine/zig/zig';
 $ENV{ZIG_GLOBAL_CACHE_DIR} //= getcwd . '/.peregrine/zig-cache';

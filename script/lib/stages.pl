@@ -22,13 +22,6 @@ my $ZIG_TEST = '600s';                                  # for one of the engine'
 my $STRIPPED = '-Dstrip';                               # test programs compile and run faster without symbols
 my $SEEDS_A_DAY = 1_000;                                # of each simulation, at most
 
-# Repetitions in tests that look for leaks, without --all.
-my %REPEATED_BRIEF = (
-    PEREGRINE_LEAK_REQUESTS   => 20_000,
-    PEREGRINE_LEAK_WEBSOCKETS => 2_000,
-    PEREGRINE_VANISH_CYCLES   => 4_000,
-);
-
 # Files at a time in the stages beside `perl`, which compute a third of the time.
 my $AGAIN_AT_ONCE = 3;
 
@@ -39,20 +32,18 @@ my @ACROSS = qw(10 20 22 26 60-websocket-messages 70 74 85-psgi.t);
 my @FIRST   = ([ build => \&build ]);
 my @WAITING = ([ lint   => \&lint ],   [ perl  => \&perl_tests ]);
 my @AGAIN   = ([ thread => \&thread ], [ pairs => \&pairs ]);
-# Stages that compile, the longest first.
-my @COMPILED = (
-    [ engine  => \&engine ],
-    [ zig     => \&zig_package ],
-    [ bench   => \&bench ],
-    [ install => \&install ],
-    [ c       => \&c_example ],
-);
+# The engine's tests are compiled while the stage `build` compiles the engine.
+my @UNBUILT = ([ engine => \&engine ]);
+# Other stages that compile, the longest first.
+my @COMPILED =
+    ([ zig => \&zig_package ], [ bench => \&bench ], [ install => \&install ], [ c => \&c_example ],);
 
 # Stages that run with --all or by name: tests in another build, and code that is compiled for other systems.
 my @AGAIN_COMPILED = ([ races => \&races ], [ sanitized => \&sanitized ], [ elsewhere => \&elsewhere ]);
-my @STAGES         = (@FIRST, @WAITING, @AGAIN, @COMPILED, @AGAIN_COMPILED);
-my $brief;    # without --all, and without a stage or test by name
-my $stage;    # the name of the present stage
+my @STAGES         = (@FIRST, @UNBUILT, @WAITING, @AGAIN, @COMPILED, @AGAIN_COMPILED);
+my $brief;      # without --all, and without a stage or test by name
+my %in_full;    # tests that run in full though the others do not
+my $stage;      # the name of the present stage
 my %total = (passed => 0, failed => 0, skipped => 0);
 
 chdir $ROOT or die "$ROOT: $!\n";
@@ -78,17 +69,27 @@ sub main (@wanted) {
     if (%run) {
         run_stages([@files], grep { $run{ $_->[0] } } @STAGES);
     }
-    elsif (run_stages([], @FIRST)) {
-        my $rest     = queue($brief ? () : @AGAIN_COMPILED, @COMPILED);
-        my $compiled = beside(sub { run_rest($rest) });
-        my $again    = beside(sub {
-            Tap::take_places($AGAIN_AT_ONCE);
-            run_stages([], @AGAIN);
-            run_rest($rest);
+    else {
+        my $rest = queue($brief ? () : @AGAIN_COMPILED, @COMPILED);
+        pipe my $hears, my $is_built or die "pipe: $!\n";
+        my $compiled = beside(sub {
+            close $is_built;
+            run_stages([], @UNBUILT);
+            run_rest($rest) if sysread $hears, my $word, 1;
         });
-        run_stages([], @WAITING);
-        run_rest($rest);
-        $_->() for $again, $compiled;
+        my $again;
+        if (run_stages([], @FIRST)) {
+            syswrite $is_built, '.';
+            $again = beside(sub {
+                Tap::take_places($AGAIN_AT_ONCE);
+                run_stages([], @AGAIN);
+                run_rest($rest);
+            });
+            run_stages([], @WAITING);
+            run_rest($rest);
+        }
+        close $is_built;
+        $_->() for grep { $_ } $again, $compiled;
     }
     say for Failures::all() ? ('== failures', Failures::all()) : ();
     say Tap::in_words(%total);
@@ -159,6 +160,7 @@ sub changed ($base) {
     my @changed = Changed::files($base);
     say "nothing differs from $base" unless @changed;
     my ($now, $later) = Changed::tests(@changed);
+    %in_full = map { $_ => 1 } Changed::in_full(\@changed, @$now);
     say "not run for want of time: @$later" if @$later;
     return unless @changed;
     return ('build', 'lint', (grep { m{^engine/} } @changed) ? 'engine' : (), @$now);
@@ -262,9 +264,11 @@ sub bench (@) {
 sub zig_package (@) { return counted(compiling(qw(package zig_service))) }
 
 sub perl_tests (@files) {
-    local %ENV = ($brief ? %REPEATED_BRIEF : (), %ENV);
-    @files = ('t') unless @files;
-    return counted(Tap::run({}, Tap::files(@files)));
+    my @tests = Tap::files(@files ? @files : 't');
+    my %count = Tap::run({}, grep { !$in_full{$_} } @tests);
+    local $ENV{PEREGRINE_BRIEF} = '';
+    my %more = Tap::run({}, grep { $in_full{$_} } @tests);
+    return counted(map { $_ => ($count{$_} // 0) + ($more{$_} // 0) } qw(passed failed skipped));
 }
 
 # Perl tests again, with the engine on a thread of its own. Tests that start no server are left out, and tests

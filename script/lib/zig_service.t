@@ -6,9 +6,12 @@ use lib 't/lib';
 use Certificates;
 use File::Temp qw(tempdir);
 use JSON::PP   qw(decode_json);
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestServer;
 use TestTools qw(content free_port wait_for);
+
+plan skip_all => 'left to script/test --all' if !only_in_full(1);
 
 my $ZIG     = $ENV{PEREGRINE_ZIG} // "$ENV{PWD}/.peregrine/zig/zig";
 my $SECONDS = 600;                # for the compiler; with an empty cache it takes minutes
@@ -17,8 +20,7 @@ my $UPLOAD  = 64 * 1024 * 1024;
 alarm 0;                          # a compiler takes minutes; script/lib/Tap.pm ends a test that hangs
 my $folder = tempdir('peregrine-notes-XXXXXX', TMPDIR => 1, CLEANUP => 1);
 mkdir "$folder/files" or die "mkdir: $!";
-my $quick = $ENV{PEREGRINE_BRIEF} ? '-Dstrip' : '';                      # takes the compiler less time
-my $build = "$ZIG build test install $quick --prefix $folder";
+my $build = "$ZIG build test install --prefix $folder";
 my $built = qx(cd examples/zig/notes && timeout $SECONDS $build 2>&1);
 is $?, 0, 'it builds, and its tests pass' or do { diag $built; done_testing; exit };
 

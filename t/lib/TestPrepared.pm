@@ -12,6 +12,7 @@ use strict;
 use warnings;
 
 use Fcntl           qw(F_SETFD);
+use OnlyInFull      qw(only_in_full);
 use POSIX           ();
 use PreparedProgram ();
 use Socket          qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
@@ -43,7 +44,7 @@ sub leave_out { $EXECS = 1; return }
 # process; undef where the program has to be executed.
 sub child {
     my ($out, $err, $seconds, @command) = @_;
-    return if !$ENV{PEREGRINE_BRIEF} || $EXECS || $$ != $OWNER || !PreparedProgram::is_possible();
+    return if only_in_full(1) || $EXECS || $$ != $OWNER || !PreparedProgram::is_possible();
     my ($perl, $modules, $arguments) = _parsed(@command) or return;
     return if _descriptors() ne $DESCRIPTORS;
     my $prepared = $PREPARED{ join "\n", @$perl, _inherited() } //= _prepare($perl, $modules);

@@ -16,8 +16,8 @@ use POSIX          qw(WNOHANG);
 use Time::HiRes    qw(sleep time);
 
 our @EXPORT_OK = qw(
-    can_read content crossed ended for_this_perl free_port freeze has_ipv6 has_module is_emulated
-    not_repeated only_in_full patience program_path refused wait_for write_old_file
+    can_read content ended for_this_perl free_port freeze has_ipv6 has_module is_emulated
+    not_repeated patience program_path refused wait_for write_old_file
 );
 
 # The path of an installed program; undef if PATH has none.
@@ -39,28 +39,6 @@ sub has_module {
 sub not_repeated {
     my (@rows) = @_;
     return $ENV{PEREGRINE_ENGINE} ? () : @rows;
-}
-
-# Rows of a test that only `script/test --all` and a run of the file alone need: the other rows, or another
-# file, guard the same lines.
-sub only_in_full {
-    my (@rows) = @_;
-    return $ENV{PEREGRINE_BRIEF} ? () : @rows;
-}
-
-# Each value of the first list with each value of the second one, as [ first, second ]. A default run of
-# script/test takes the values in turns: each of them is in at least one row.
-sub crossed {
-    my ($first, $second) = @_;
-    return if !@$first || !@$second;
-    if (!$ENV{PEREGRINE_BRIEF}) {
-        return map {
-            my $value = $_;
-            map { [ $value, $_ ] } @$second
-        } @$first;
-    }
-    my $last = (@$first > @$second ? @$first : @$second) - 1;
-    return map { [ $first->[ $_ % @$first ], $second->[ $_ % @$second ] ] } 0 .. $last;
 }
 
 # The factor for all times that tests wait, for machines where programs are slow, as under script/vm.

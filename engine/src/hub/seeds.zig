@@ -1,6 +1,6 @@
 //! The seeds of a simulation of this layer. PEREGRINE_SEED sets a single one; PEREGRINE_SEED_FIRST, which
 //! script/test sets by the date, moves the first one. With PEREGRINE_BRIEF, as script/test without --all has
-//! it, a test takes a quarter of its seeds.
+//! it, a test takes an eighth of its seeds.
 const std = @import("std");
 const testing = std.testing;
 
@@ -17,7 +17,7 @@ pub const Seeds = struct {
         }
         const first = base + (try number("PEREGRINE_SEED_FIRST") orelse 0);
         const is_brief = if (testing.environ.getPosix("PEREGRINE_BRIEF")) |text| text.len > 0 else false;
-        const taken = if (is_brief) count / 4 else count;
+        const taken = if (is_brief) count / 8 else count;
         return .{ .first = first, .end = first + taken, .are_many = !is_brief };
     }
 };

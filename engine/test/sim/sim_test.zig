@@ -15,7 +15,7 @@ const testing = std.testing;
 const gpa = testing.allocator;
 
 test "every history ends as it should" {
-    const seeds: wanted.Seeds = try .init(1_000, 60);
+    const seeds: wanted.Seeds = try .init(1_000, 30);
     defer certificates.remove();
     for (seeds.first..seeds.first + seeds.count) |seed| history.run(seed) catch |err| {
         std.debug.print(

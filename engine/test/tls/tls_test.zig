@@ -153,7 +153,7 @@ test "a conversation, split at many places" {
         const simple: Simple = try .init(version);
         defer simple.deinit();
         var split: usize = 1;
-        while (true) : (split += if (wanted.isBrief()) 5 else 1) {
+        while (true) : (split += if (wanted.isBrief()) 11 else 1) {
             var link = try simple.link();
             defer link.deinit();
             try converse(&link, .{ .split = split });

@@ -15,7 +15,7 @@ const testing = std.testing;
 
 const seeds_default = 300;
 /// The seeds that a brief run takes.
-const seeds_brief = 60;
+const seeds_brief = 30;
 
 test "every history ends as it should, and as it does without a thread" {
     const seeds: wanted.Seeds = try .init(seeds_default, seeds_brief);
