@@ -5,6 +5,7 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
+use OnlyInFull qw(crossed);
 use PAGI::Server;
 use PAGI::Server::CommandLine;
 use PAGI::Server::ConfigFile;
@@ -62,19 +63,40 @@ sub suggests {
     return like($text, qr/\Q$wrong\E.*\(did you mean [^()]*'\Q$name\E'/, "$name $where");
 }
 
+sub in_constructor {
+    my ($option) = @_;
+    return if $option->{only};
+    my $wrong = mistyped($option->{name});
+    return suggests(refused(app => sub { }, $wrong => 1), $wrong, $option->{name}, 'of the constructor');
+}
+
+# The flag of an option that has a long one.
+sub flag_of {
+    my ($option) = @_;
+    my $flag = PAGI::Server::CommandLine::flag($option) // '';
+    return length $flag < 2 ? undef : $flag;
+}
+
+sub on_command_line {
+    my ($option) = @_;
+    my $flag     = flag_of($option) // return;
+    my $wrong    = '--' . mistyped($flag);
+    my $problem  = eval { PAGI::Server::CommandLine->parse($wrong); 1 } ? '' : ${$@};
+    return suggests($problem, $wrong, "--$flag", 'of the command line');
+}
+
+sub in_file {
+    my ($option) = @_;
+    my $name = $option->{name};
+    return if !flag_of($option) || $name =~ /\A(?:config|check|completion|future_xs|version|help)\z/;
+    return suggests(problem_in_file(mistyped($name)), mistyped($name), $name, 'of a file');
+}
+
 subtest 'a typing error in each option' => sub {
-    for my $option (PAGI::Server::Options::all()) {
-        my $name  = $option->{name};
-        my $wrong = mistyped($name);
-        suggests(refused(app => sub { }, $wrong => 1), $wrong, $name, 'of the constructor')
-            if !$option->{only};
-        my $flag = PAGI::Server::CommandLine::flag($option);
-        next if !defined $flag || length $flag < 2;
-        $wrong = '--' . mistyped($flag);
-        my $problem = eval { PAGI::Server::CommandLine->parse($wrong); 1 } ? '' : ${$@};
-        suggests($problem, $wrong, "--$flag", 'of the command line');
-        next if $name =~ /\A(?:config|check|completion|future_xs|version|help)\z/;
-        suggests(problem_in_file(mistyped($name)), mistyped($name), $name, 'of a file');
+    my @ways = (\&in_constructor, \&on_command_line, \&in_file);
+    for my $case (crossed([ PAGI::Server::Options::all() ], \@ways)) {
+        my ($option, $way) = @$case;
+        $way->($option);
     }
 };
 

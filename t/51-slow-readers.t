@@ -6,6 +6,7 @@ use warnings;
 use lib 't/lib';
 use Certificates;
 use Future::AsyncAwait;
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use Test::More;
 use TestClient qw(get);
@@ -269,7 +270,7 @@ SKIP: {
     skip 'built without TLS', 1 if !PAGI::Server->has_tls;
     my $certificates = Certificates->new->authority('ca')->issue('localhost');
     %tls = (tls => {});
-    for my $ktls (0, 1) {
+    for my $ktls (only_in_full(0), 1) {
         my $server = server(ssl => { $certificates->pair('localhost') }, limits => { ktls => $ktls });
         for my $path (sort keys %kinds) {
             my ($connect, $is_whole) = @{ $kinds{$path} };
