@@ -3,6 +3,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get exchange post);
 use TestServer;
@@ -73,7 +74,7 @@ subtest 'websocket-echo' => sub {
 
 subtest 'restart' => sub {
     plan skip_all => 'Linux only' if $^O ne 'linux';
-    for my $engine (qw(inline process)) {
+    for my $engine (only_in_full('inline'), 'process') {
         my @command = ('--channels', '--workers', 1, '--engine', $engine, 'examples/pagi/restart/app.pl');
         my $server  = TestServer->command(@command);
         my $port    = $server->port;

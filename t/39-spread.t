@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use File::Temp ();
 use List::Util qw(max min sum);
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient;
 use TestServer;
@@ -67,7 +68,7 @@ sub evenly_connected {
     return \%all, @clients;
 }
 
-for my $way ([], [qw(--engine thread)], [qw(--preload-app)]) {
+for my $way (only_in_full([]), [qw(--engine thread)], [qw(--preload-app)]) {
     subtest "four workers @$way" => sub {
         my $server =
             TestServer->command(qw(-E production --workers 4 --listener-backlog 1024 --max-connections 4000),

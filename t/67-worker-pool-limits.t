@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Peregrine;
 use Peregrine::Child;
 use Peregrine::Link;
@@ -54,7 +55,7 @@ package Log {
     sub info  { return }
 }
 
-for my $engine (qw(inline process)) {
+for my $engine (only_in_full('inline'), 'process') {
     subtest $engine => sub {
         my $loud =
             write_file('loud-app.pl', "END { print STDERR qq(END of the application\\n) }\ndo '$app';\n");

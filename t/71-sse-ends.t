@@ -7,6 +7,7 @@ use lib 't/lib';
 use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -230,7 +231,8 @@ is($_->ending, 'terminated', 'at shutdown it ends') for @open, $undecided;
 is($server->wait, 0, 'the server ends well, at once');
 for my $number (1 .. 3) { learns("shutdown$number", 'server_shutdown') }
 
-for my $placed ([], [ workers => 2 ], map { [ engine => $_, workers => 2 ] } qw(thread process)) {
+my @more = map { [ engine => $_, workers => 2 ] } 'process', only_in_full('thread');
+for my $placed ([], only_in_full([ workers => 2 ]), @more) {
     subtest "a stop with (@$placed)" => sub {
         $server = TestServer->start(app => $app, @$placed);
         my @streams = map { TestStream->open($server->port, "/quiet?placed$_") } 1 .. 3;

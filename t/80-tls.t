@@ -5,7 +5,8 @@ use warnings;
 
 use lib 't/lib';
 use Future::AsyncAwait;
-use JSON::PP ();
+use JSON::PP   ();
+use OnlyInFull qw(only_in_full);
 use Test::More;
 
 use Certificates;
@@ -146,7 +147,7 @@ subtest 'requests in both directions' => sub {
     is($half->rest,                    '', '... and the end');
 };
 
-for my $engine (not_repeated(qw(inline thread process))) {
+for my $engine (not_repeated(only_in_full('inline'), 'thread', 'process')) {
     subtest "a record that cannot be opened, behind a request: $engine" => sub {
         my $server = start({}, engine => $engine, $engine eq 'process' ? (workers => 1) : ());
         for my $version (qw(TLSv1_2 TLSv1_3)) {

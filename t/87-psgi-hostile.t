@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use File::Temp ();
 use IO::Async::Loop;
+use OnlyInFull   qw(only_in_full);
 use Scalar::Util ();
 use Test::More;
 use TestClient qw(exchange get post);
@@ -249,7 +250,7 @@ sub app {
 
 sub target { my ($name) = @_; return '/' . $name =~ s/([^A-Za-z0-9_])/sprintf '%%%02X', ord $1/ger }
 
-for my $way (qw(inline thread)) {
+for my $way (only_in_full('inline'), 'thread') {
     subtest $way => sub {
         my $server = TestServer->start(psgi => 1, app => \&app, access_log => undef, engine => $way);
         my $port   = $server->port;

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(get);
 use TestServer;
@@ -57,7 +58,7 @@ sub shared {
 my %its = descriptors($$);
 is_deeply [ grep { !defined } values %its ], [], 'descriptors that are closed meanwhile are left out';
 
-for my $more ([], ['--preload-app']) {
+for my $more (only_in_full([]), ['--preload-app']) {
     subtest "workers @$more" => sub {
         my $server = TestServer->command_of(
             'peregrine',                                       qw(--engine process --workers 1 --channels),

@@ -4,8 +4,9 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use JSON::PP ();
-use POSIX    ();
+use JSON::PP   ();
+use OnlyInFull qw(only_in_full);
+use POSIX      ();
 use Test::More;
 use TestClient qw(get);
 use TestHTTP2;
@@ -104,7 +105,7 @@ subtest 'the access log as JSON' => sub {
 };
 
 subtest 'without workers of a mount' => sub {
-    for my $engine (qw(inline thread process)) {
+    for my $engine (only_in_full('inline', 'thread'), 'process') {
         my $log    = "$dir/$engine.log";
         my $server = started(
             '--engine',     $engine,   '--workers',           1,
@@ -194,7 +195,7 @@ sub shares_epoll {
     return 0;
 }
 
-for my $more ([], ['--preload-app']) {
+for my $more (only_in_full([]), ['--preload-app']) {
     subtest "memory and descriptors @$more" => sub {
         my $server = started(
             qw(--engine process --workers 1 --no-access-log --channels --request-kill-timeout 50 --canary 1),

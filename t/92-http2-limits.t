@@ -5,6 +5,7 @@ use warnings;
 
 use lib 't/lib';
 use Future::AsyncAwait;
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use Test::More;
 
@@ -44,7 +45,7 @@ sub ask_until_end {
     return;
 }
 
-for my $engine (qw(inline thread)) {
+for my $engine (only_in_full('inline'), 'thread') {
     my @common = (app => \&app, access_log => undef, engine => $engine);
 
     subtest "max_keepalive_requests, $engine" => sub {

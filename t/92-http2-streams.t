@@ -6,6 +6,7 @@ use warnings;
 use lib 't/lib';
 use File::Temp ();
 use Future::AsyncAwait;
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use Test::More;
 
@@ -67,7 +68,7 @@ if (PAGI::Server->has_tls) {
 }
 
 my (@servers, %connect);
-for my $engine (qw(inline thread)) {
+for my $engine (only_in_full('inline'), 'thread') {
     my $server = TestServer->start(
         app           => \&app,
         http2         => 1,

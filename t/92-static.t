@@ -7,6 +7,7 @@ use lib 't/lib';
 use File::Path qw(make_path);
 use File::Temp ();
 use IO::Socket::UNIX;
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use POSIX qw(mkfifo);
 use Test::More;
@@ -147,7 +148,7 @@ subtest "$_" => sub {
     check_all($server->port);
     $server->stop;
     }
-    for qw(inline thread);
+    for only_in_full('inline'), 'thread';
 
 subtest 'psgi' => sub {
     my $server = TestServer->start(%quiet, app => \&psgi, psgi => 1, static => $static[0]);

@@ -8,6 +8,7 @@ use Cwd        qw(getcwd);
 use File::Path qw(make_path);
 use File::Temp ();
 use JSON::PP   qw(decode_json);
+use OnlyInFull qw(only_in_full);
 use PAGI::App::Directory;
 use PAGI::App::File;
 use PAGI::Middleware::Builder;
@@ -108,7 +109,7 @@ subtest "PAGI, $_" => sub {
     is get($port, '/typed/small.txt', 'Range: bytes=0-1')->{status}, 200, 'handle_ranges';
     $server->stop;
     }
-    for qw(inline thread);
+    for only_in_full('inline'), 'thread';
 
 subtest 'PSGI' => sub {
     my %apps = (files => $file->to_psgi_app, list => $listed->to_psgi_app);
@@ -205,7 +206,7 @@ subtest "X-Sendfile, PAGI, $_" => sub {
         'the log says why';
     $server->stop;
     }
-    for qw(inline thread);
+    for only_in_full('inline'), 'thread';
 
 subtest 'X-Sendfile, PAGI, in a scope of an event stream' => sub {
     my $app = sub {

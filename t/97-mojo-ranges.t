@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use lib 't/lib';
+use OnlyInFull qw(only_in_full);
 use Test::More;
 use TestClient qw(exchange get);
 use TestServer;
@@ -45,7 +46,7 @@ sub part_of {
     return defined $last ? substr($bytes, $first, $last - $first + 1) : substr $bytes, $first;
 }
 
-for my $placement ([qw(inline 0)], [qw(thread 0)], [qw(process 1)]) {
+for my $placement (only_in_full([qw(inline 0)], [qw(thread 0)]), [qw(process 1)]) {
     my ($engine, $workers) = @$placement;
     subtest "--engine $engine" => sub {
         my $server = TestServer->command_of(qw(peregrine --no-access-log --workers),
