@@ -130,6 +130,29 @@ subtest 'a reload is not over while old workers accept' => sub {
     is $server->wait, 0, 'the server ends';
 };
 
+subtest 'a reload that is given up' => sub {
+    my $socket = manager("$dir/given-up");
+    local $ENV{NOTIFY_SOCKET} = "$dir/given-up";
+    my $broken = "$dir/broken";
+    my $code   = "$dir/breaks.pl";
+    open my $breaks, '>', $code or die $!;
+    print {$breaks} "die 'no database' if -e '$broken'; do '$app'";
+    close $breaks or die $!;
+    my $server = TestServer->command($code, '-E', 'production', '--workers', 1);
+    my $status = message_with($socket, 'READY')->{STATUS};
+    open my $flag, '>', $broken or die $!;
+    close $flag or die $!;
+    $server->signal('HUP');
+    is message_with($socket, 'READY')->{STATUS}, "$status; the last reload was given up: the log tells why",
+        'the service manager hears of it';
+    unlink $broken or die $!;
+    $server->signal('HUP');
+    message_with($socket, 'RELOADING');
+    is message_with($socket, 'READY')->{STATUS}, $status, '... until another one succeeds';
+    $server->signal('TERM');
+    is $server->wait, 0, 'the server ends';
+};
+
 subtest 'a blocked loop is silent' => sub {
     my $socket = manager("$dir/blocked");
     local @ENV{qw(NOTIFY_SOCKET WATCHDOG_USEC)} = ("$dir/blocked", 200_000);

@@ -1133,13 +1133,14 @@ F<examples/systemd> has both files in full, with what confines the service.
 =head2 What systemd is told
 
 With C<NOTIFY_SOCKET> in the environment (C<Type=notify>) the process tells L<systemd|sd_notify(3)> C<READY>
-when it serves, with C<MAINPID> and, in words, where; C<RELOADING> on HUP and C<READY> when that is done;
-C<STOPPING> when it is told to stop. With C<WATCHDOG_USEC> (C<WatchdogSec=>) it says C<WATCHDOG> twice in
-that time as long as its event loop runs. With C<workers> the master sends all of these; its loop runs no
-application, and it watches its interpreters by itself (C<heartbeat_timeout>). Without C<workers> systemd ends
-a server whose application blocks for longer than that time. The variables are removed from the environment,
-so that programs which the application runs do not speak in the server's name. A server whose signals are
-ignored (L</ignore_signals>) tells nothing: its program may use L<Peregrine::Notify>.
+when it serves, with C<MAINPID> and, in words, where; C<RELOADING> on HUP and C<READY> when that is done,
+which says in words, for C<systemctl status>, if the old interpreters go on; C<STOPPING> when it is told to
+stop. With C<WATCHDOG_USEC> (C<WatchdogSec=>) it says C<WATCHDOG> twice in that time as long as its event loop
+runs. With C<workers> the master sends all of these; its loop runs no application, and it watches its
+interpreters by itself (C<heartbeat_timeout>). Without C<workers> systemd ends a server whose application
+blocks for longer than that time. The variables are removed from the environment, so that programs which the
+application runs do not speak in the server's name. A server whose signals are ignored (L</ignore_signals>)
+tells nothing: its program may use L<Peregrine::Notify>.
 
 =head1 WORKERS
 

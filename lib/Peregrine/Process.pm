@@ -26,6 +26,9 @@ $SIG{PIPE} = sub { }
 # full disk. The signal would end the process without a word.
 $SIG{XFSZ} //= sub { };
 
+# What is added to the status that systemd shows.
+use constant GIVEN_UP => '; the last reload was given up: the log tells why';
+
 # Objects are not copied into clones of the interpreter, see Peregrine::Threads. A copy of a loop would close
 # descriptors of the original, and undo its signal handlers.
 sub CLONE_SKIP                  { return 1 }
@@ -234,10 +237,17 @@ sub _handle {
     # An exception in the loop would end the server, for a signal that is to change or to replace it.
     $self->{log}->error("SIG$name: " . _text($@)) if length $@;
     return                                        if !$service;
-    my $ready = sub { $service->ready($self->{status}) };
+    my $ready = sub { $service->ready($self->{status} . (_is_given_up($done) ? GIVEN_UP : '')) };
     return $done->on_ready($ready)->retain if blessed $done && $done->isa('Future') && !$done->is_ready;
     $ready->();
     return;
+}
+
+# Whether a handler's Future says that all is as it was.
+sub _is_given_up {
+    my ($done) = @_;
+    return 0 if !blessed $done || !$done->isa('Future') || $done->is_cancelled;
+    return $done->is_failed || !($done->result // 1) ? 1 : 0;
 }
 
 # Whether a service manager wants to be told.
