@@ -83,6 +83,7 @@ subtest '--reload beside calls that wait' => sub {
     wait_for_stats($server, busy => 1, queue_depth => 3);
     waiting_handlers(2, $gate);
     ok $server->wait_for_log(qr/changed: .*: the application is loaded again/), 'the code has changed';
+    ok wait_for(sub { pool_processes($server->pid) == 2 }), 'a new process of the pool starts';
     $gate->open('open');
     ok wait_for(sub { is_gone($old) }), 'the process with the old code leaves after its call';
     $gate->open('start');

@@ -55,12 +55,13 @@ sub child {
     return $? & 127 ? 'signal ' . ($? & 127) : 'exit ' . ($? >> 8);
 }
 
-# Tells its parent that it waits for a signal. No child waits for ever.
+# Tells its parent that it waits for a signal. No child waits for ever. Perl calls a handler between two
+# waits: a signal that came just before a long one would be kept to its end.
 sub wait_in_child {
     my ($out) = @_;
     alarm 100;
     syswrite $out, "\n";
-    sleep 100;
+    select undef, undef, undef, 0.1 while 1;
 }
 
 my @suicide = ($^X, '-e', 'kill TERM => $$; exit 9');

@@ -476,7 +476,10 @@ sub away ($self) {
     $keeper = $self->keeper($folder);
     live($keeper, 600);
     is failed($keeper), 0, 'a restart does not forget to wait';
-    live($keeper, 20 * DAY) for 1 .. 4;
+    for (1 .. 200) {
+        $AHEAD += 0.4 * DAY;
+        $keeper->work;
+    }
     cmp_ok failed($keeper), '>', 60, 'after two lifetimes it is still asked';
     like + (texts($keeper, 'error'))[-1],
         qr/nobody answers; the old one stays until .*; the next attempt is in/,
