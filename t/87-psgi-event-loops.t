@@ -212,6 +212,14 @@ subtest 'EV is loaded in a request' => sub {
     like $server->log, qr/EV: error in callback \(ignoring\): in a callback of EV/, 'EV tells what has died';
 };
 
+subtest 'EV is loaded in a request, and the engine is in another process' => sub {
+    my $server = start(engine => 'process', workers => 1);
+    my $port   = $server->port;
+    is get($port, '/load')->{body}, 'loaded', 'an application loads EV';
+    is get($port, '/late')->{body}, '012',    '... and has further requests, with EV';
+    is $server->stop, 0, 'the server stops';
+};
+
 subtest 'a loop that never idles' => sub {
     my $server = start();
     my $port   = $server->port;

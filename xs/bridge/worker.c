@@ -615,6 +615,11 @@ int px_worker_host_loop(px_worker *worker, int fd) {
     const uint64_t blocked = 0;
     const int code = peregrine_host_loop(worker->engine, fd, px_children_is_clone() ? NULL : &blocked);
     worker->host_loop = code == PEREGRINE_OK && fd >= 0;
-    if (!worker->host_loop && worker->woken) peregrine_wake(worker->engine);
+    /* The last wait may have ended with events: a poll has to follow before the loop waits for the
+     * descriptor. */
+    if (!worker->host_loop && worker->mount_count) {
+        worker->woken = false;
+        px_worker_wake(worker);
+    }
     return code;
 }
