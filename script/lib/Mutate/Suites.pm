@@ -65,6 +65,7 @@ sub _imports ($file) {
 # order.
 my @NEAREST = (
     [ qr{\Aprotocol/http1/}                                   => qw(protocol:http1. wire-http1) ],
+    [ qr{\Aprotocol/http2/}                                   => qw(protocol:http2. wire-http2) ],
     [ qr{\Aprotocol/websocket/}                               => qw(protocol:websocket. wire-websocket) ],
     [ qr{\Aprotocol/proxy/}                                   => qw(protocol:proxy. wire-proxy) ],
     [ qr{\Aprotocol/}                                         => qw(protocol wire-http1) ],
