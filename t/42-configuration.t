@@ -317,6 +317,15 @@ subtest '--check finds what a start would trip over' => sub {
             [ '--port', 1, '--status', '127.0.0.1:1' ],
             qr{option 'status': Cannot listen on http://127\.0\.0\.1:1/: another place of this server}
         ],
+        [
+            [ '--reuseport', '--listen', "$directory/s", '--listen', "$directory/s" ],
+            qr{option 'listen': Cannot listen on unix:\S+/s: another place of this server}
+        ],
+        # The status has an address of its own kind, at which connections of IPv4 arrive, too.
+        [
+            [ '--port', 1, '--status', '[::]:1' ],
+            qr{option 'status': Cannot listen on http://\[::\]:1/: another place of this server}
+        ],
         [ [ '--pid', "$app/pid" ], qr{option 'pid': cannot write to '\S+/app\.pl/pid': Not a directory} ],
         [ [ '--pid', $directory ], qr{option 'pid': cannot write to '\Q$directory\E': Is a directory} ],
     );

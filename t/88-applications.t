@@ -3,9 +3,10 @@ use strict;
 use warnings;
 
 use lib 't/lib';
-use Cwd        qw(getcwd);
-use File::Temp ();
-use OnlyInFull qw(only_in_full);
+use Cwd                qw(getcwd);
+use File::Temp         ();
+use OnlyInFull         qw(only_in_full);
+use Future::AsyncAwait ();
 use PAGI::Server::AppKind;
 use Test::More;
 use TestClient qw(get);
@@ -70,11 +71,16 @@ for my $application (@applications) {
     };
 }
 
-subtest 'pagi-server --listen :PORT' => sub {
-    my ($server, $port) =
-        serve('bin/pagi-server', qw(-E production --no-access-log --listen :0 examples/pagi/hello/app.pl));
-    is get($port, '/')->{status}, 200, 'all addresses';
-    is $server->stop,             0,   '... and it stops';
-};
+for my $program (qw(pagi-server peregrine)) {
+    subtest "$program --listen :PORT, an application of PAGI" => sub {
+        my @command = ("bin/$program", qw(-E production --no-access-log --listen :0));
+        my ($server, $port) = serve(@command, 'examples/pagi/hello/app.pl');
+        is get($port, '/')->{status}, 200, 'all addresses';
+        is $server->stop,             0,   '... and it stops';
+        my $has_defect = Future::AsyncAwait->VERSION < 0.65 ? 1 : 0;
+        is $server->log =~ /Future::AsyncAwait \S+ breaks the heap/ ? 1 : 0, $has_defect,
+            '... and a version of Future::AsyncAwait with a defect is named';
+    };
+}
 
 done_testing;

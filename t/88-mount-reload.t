@@ -165,7 +165,7 @@ subtest 'strangers' => sub {
 
 # Two containers in the network of their host, asked from there.
 subtest 'two servers, each process 1 of a namespace' => sub {
-    my @apart = qw(unshare --pid --fork --mount-proc);
+    my @apart = qw(unshare --pid --fork --kill-child --mount-proc);
     plan skip_all => 'no namespace of processes can be made' if $> != 0 || system(@apart, 'true') != 0;
     my @command = ($^X, (map { "-I$_" } @INC), 'bin/peregrine');
     my @servers = map {
@@ -177,7 +177,7 @@ subtest 'two servers, each process 1 of a namespace' => sub {
         my $server = $servers[$which];
         $server->wait_for_log(qr/listening on (\S+)/) or diag $server->log;
         my $path  = '/proc/' . $server->pid . '/task/' . $server->pid . '/children';
-        my ($pid) = split ' ', content($path);
+        my ($pid) = split ' ', content($path) or return fail 'a server has started';
         my ($status, $text) = command('status', $pid);
         is $status, 0, 'a server hears a command';
         like $text, (qr{^/one }m, qr{^/two }m)[$which], '... and it is the one that was meant' or diag $text;

@@ -94,6 +94,8 @@ sub plan_all {
         my @new = eval { $PLAN{ $place->{kind} }->($place, \%args) };
         push @planned, map { bless { %$_, place => $place }, $class } @new ? @new : { problem => $@ };
     }
+    my %in_v4 = map { ($_->{host} // ':') =~ /:/ ? () : ($_->{port} => 1) } @planned;
+    $_->{v6_only} = $in_v4{ $_->{port} } for grep { ($_->{host} // '') eq '::' } @planned;
     return @planned;
 }
 
@@ -103,8 +105,11 @@ sub meets {
     return 0 if grep { $_->{problem} || $_->{socket} } $self, $other;
     return _folder_and_name($self->{path}) eq _folder_and_name($other->{path})
         if defined $self->{path} && defined $other->{path};
+    return 0 if !$self->{port} || $self->{port} != ($other->{port} // 0);
     my ($here, $there) = map { $_->{host} // '' } $self, $other;
-    return 0 if !$self->{port} || $self->{port} != ($other->{port} // 0) || $here =~ /:/ != $there =~ /:/;
+    # Such a socket takes connections of IPv4, too.
+    return 1 if grep { ($_->{host} // '') eq '::' && !$_->{v6_only} } $self, $other;
+    return 0 if $here =~ /:/ != $there =~ /:/;
     return $here eq $there || grep { $_ eq '0.0.0.0' || $_ eq '::' } $here, $there;
 }
 

@@ -233,11 +233,16 @@ sub _handle {
     my ($self, $name, $handler) = @_;
     my $service = $name eq 'HUP' ? $self->{service} : undef;
     $service->reloading if $service;
-    my $done = eval { $handler->($self->{server}, $name) };
+    my $done;
+    my $died = !eval { $done = $handler->($self->{server}, $name); 1 };
     # An exception in the loop would end the server, for a signal that is to change or to replace it.
-    $self->{log}->error("SIG$name: " . _text($@)) if length $@;
+    $self->{log}->error("SIG$name: " . _text($@)) if $died;
     return                                        if !$service;
-    my $ready = sub { $service->ready($self->{status} . (_is_given_up($done) ? GIVEN_UP : '')) };
+    my $ready = sub {
+        # A stop in the midst of a reload gives up nothing that goes on.
+        my $is_given_up = !$self->{stopping} && ($died || _is_given_up($done));
+        $service->ready($self->{status} . ($is_given_up ? GIVEN_UP : ''));
+    };
     return $done->on_ready($ready)->retain if blessed $done && $done->isa('Future') && !$done->is_ready;
     $ready->();
     return;

@@ -70,6 +70,10 @@ test "bytes that the peer takes pay when the worker looks, and bytes that the ke
     // TLS records make the kernel hold more bytes than it was given, which shows no progress of the peer.
     try std.testing.expectEqual(0, blockage.look(401, 1000, 300));
     try std.testing.expectEqual(1, blockage.look(400, 1000, 300));
+    // More bytes than a number has room for count as the most.
+    blockage = .begin(1 << 33, 0);
+    blockage.took(1 << 33);
+    try std.testing.expectEqual(std.math.maxInt(u32) - 5, blockage.look(5, 1000, 10));
     // However short the limit is, the next look comes after the present time.
     try std.testing.expectEqual(101, Blockage.begin(0, 100).lookAt(31));
     // The deadline comes before the next look.

@@ -1,5 +1,5 @@
-//! Lanes that wait for their turn: before the worker waits, for room in a round, or for their host. A lane is
-//! at most once in each list. Does not know: what happens in a turn (worker/turns.zig).
+//! Lanes that wait for their turn: before the worker waits, for room in a round, or for their host. A lane
+//! adds itself to a list at most once. Does not know: what happens in a turn (worker/turns.zig).
 const std = @import("std");
 const assert = std.debug.assert;
 const api_limits = @import("config.zig").api_limits;

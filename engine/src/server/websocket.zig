@@ -232,7 +232,7 @@ pub const WebSocket = struct {
             .data => |data| try websocket.takeData(data, pool),
             .ping => |payload| try websocket.answerPing(payload, outbox, pool),
             .pong => websocket.notePong(),
-            // The reason may stay in the received bytes, because the session reads nothing after it.
+            // The reason stays in the session, which reads nothing after it.
             .close => |close_frame| websocket.noteEnding(.{ .closed = .{
                 .code = close_frame.code,
                 .reason = close_frame.reason,

@@ -485,7 +485,7 @@ pub fn Worker(comptime Io: type, comptime Host: type) type {
         pub fn goesOn(w: *Self) bool {
             for (w.waiting.corked.items) |name| {
                 const lane = w.listed(name) orelse continue;
-                if (lane.mayGoOn()) return true;
+                if (lane.corked and lane.mayGoOn()) return true;
             }
             return false;
         }

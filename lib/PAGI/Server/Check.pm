@@ -47,11 +47,13 @@ sub _option {
     return $option // 'host';
 }
 
-# Places that an earlier place of the same server would have taken. Listeners share them with `reuseport`.
+# Places that an earlier place of the same server would have taken. With `reuseport` listeners share an address,
+# but not a file.
 sub _met {
     my ($self) = @_;
     my (@before, @problems);
-    my @places = map { [ $self->_option, $_, !$self->{options}{reuseport} ] } @{ $self->{planned} };
+    my @places = map { [ $self->_option, $_, defined $_->{path} || !$self->{options}{reuseport} ] }
+        @{ $self->{planned} };
     for my $about (@places, map { [ 'status', $_, 1 ] } @{ $self->{status} }) {
         my ($option, $place, $alone) = @$about;
         push @problems,
@@ -142,8 +144,8 @@ PAGI::Server::Check - what a start would trip over
 
 Looks, for C<pagi-server --check>, at what the options of a server name: the event loop, hosts, inherited
 sockets, the folders of log files, of the pid file and of Unix sockets. Nothing is bound, created or opened
-for writing, so that a server which is running with the same options is left in peace; a port that is taken is
-found by a start only.
+for writing, so that a server which is running with the same options is left in peace; a port that another
+program has taken is found by a start only.
 
 =head1 METHODS
 

@@ -68,7 +68,9 @@ Peregrine::Master::Growth - whether a child's own memory is beyond its limit
     my $found = Peregrine::Master::Growth::look($child, $limit, $now);
 
 Looks at a child of L<Peregrine::Master>, in whose hash it keeps C<rss_from> and C<counted>. C<$limit> is in
-bytes. Memory that the child shares with its template does not count.
+bytes. Memory that the child shares with its template does not count. Returns C<grown> when the child's memory
+is beyond the limit, C<large> when it has been from the start (such a child serves for a minute all the same),
+and otherwise C<''>.
 
 =head2 private_bytes
 

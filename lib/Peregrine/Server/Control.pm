@@ -24,16 +24,20 @@ sub CLONE_SKIP { return 1 }
 # Sockets of this process. Children have them closed already, and must not close their numbers again.
 my @SOCKETS;
 
-# The address of a process's socket: an abstract name, which ends with the process and leaves no file. All
-# containers in one network share such names, and each may have a process 1.
-sub _address {
+# Addresses at which a process's socket may be: abstract names, which end with the process and leave no file.
+# All containers in one network share such names, and each may have a process 1, so a name has the namespace of
+# the process and its number there. A process that cannot read its namespace has a name without one.
+sub _addresses {
     my ($pid) = @_;
+    my ($namespace, $number) = ((stat '/proc/self/ns/pid')[1] // '', $pid);
     # /proc of another namespace has other processes by these numbers.
-    my $knows     = (readlink('/proc/self') // '') eq $$;
-    my $namespace = ($knows ? (stat "/proc/$pid/ns/pid")[1] : undef) // (stat '/proc/self/ns/pid')[1] // '';
-    my $status    = $knows ? Peregrine::File::text("/proc/$pid/status") // '' : '';
-    my ($number)  = $status =~ /^NSpid:.*\t([0-9]+)$/m;
-    return pack_sockaddr_un(sprintf "\0peregrine/%s/%d", $namespace, $number // $pid);
+    my $knows = (readlink('/proc/self') // '') eq $$;
+    my $there = $knows ? (stat "/proc/$pid/ns/pid")[1] : undef;
+    if (defined $there) {
+        my ($inner) = (Peregrine::File::text("/proc/$pid/status") // '') =~ /^NSpid:.*\t([0-9]+)$/m;
+        ($namespace, $number) = ($there, $inner // $pid);
+    }
+    return map { pack_sockaddr_un("\0peregrine/$_/$number") } $namespace, '';
 }
 
 # ---- In the master ------------------------------------------------------------------------------
@@ -45,7 +49,7 @@ sub new {
     weaken($self->{$_}) for qw(loop supervisor);
     return $self if $^O ne 'linux';
     socket my $socket, AF_UNIX, SOCK_STREAM, 0 or return $self->_without("$!");
-    bind $socket, _address($$) or return $self->_without("$!");
+    bind $socket, (_addresses($$))[0] or return $self->_without("$!");
     listen $socket, SOMAXCONN or return $self->_without("$!");
     Peregrine::hide_from_forks(fileno $socket, 1);
     push @SOCKETS, $socket;
@@ -200,13 +204,17 @@ sub close {
 # A link to the server whose master is this process.
 sub connect {
     my ($class, $pid) = @_;
-    socket my $socket, AF_UNIX, SOCK_STREAM, 0 or die "socket: $!\n";
-    CORE::connect($socket, _address($pid)) or die "process $pid is no server with workers: $!\n";
-    # Any process can take an abstract name: the listener must be the server.
-    my ($listener) = unpack 'iii', getsockopt($socket, SOL_SOCKET, SO_PEERCRED) // '';
-    die "process $pid is no server with workers: another process has taken its name\n"
-        if ($listener // 0) != $pid;
-    return Peregrine::Link->of($socket);
+    my $is_taken = 0;
+    for my $address (_addresses($pid)) {
+        socket my $socket, AF_UNIX, SOCK_STREAM, 0 or die "socket: $!\n";
+        CORE::connect($socket, $address) or next;
+        # Any process can take an abstract name: the listener must be the server.
+        my ($listener) = unpack 'iii', getsockopt($socket, SOL_SOCKET, SO_PEERCRED) // '';
+        return Peregrine::Link->of($socket) if ($listener // 0) == $pid;
+        $is_taken = 1;
+    }
+    die "process $pid is no server with workers: "
+        . ($is_taken ? 'another process has taken its name' : $!) . "\n";
 }
 
 1;
