@@ -47,8 +47,8 @@ sub _option {
     return $option // 'host';
 }
 
-# Places that an earlier place of the same server would have taken. With `reuseport` listeners share an address,
-# but not a file.
+# Places that an earlier place of the same server would have taken. With `reuseport` listeners share an
+# address, but not a file.
 sub _met {
     my ($self) = @_;
     my (@before, @problems);

@@ -25,8 +25,8 @@ sub CLONE_SKIP { return 1 }
 my @SOCKETS;
 
 # Addresses at which a process's socket may be: abstract names, which end with the process and leave no file.
-# All containers in one network share such names, and each may have a process 1, so a name has the namespace of
-# the process and its number there. A process that cannot read its namespace has a name without one.
+# All containers in one network share such names, and each may have a process 1, so a name has the namespace
+# of the process and its number there. A process that cannot read its namespace has a name without one.
 sub _addresses {
     my ($pid) = @_;
     my ($namespace, $number) = ((stat '/proc/self/ns/pid')[1] // '', $pid);
