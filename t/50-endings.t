@@ -9,6 +9,7 @@ use Future;
 use Future::AsyncAwait;
 use IO::Async::Loop;
 use IO::Socket::SSL ();
+use List::Util      qw(max);
 use OnlyInFull      qw(only_in_full);
 use Socket          qw(AF_UNIX PF_UNSPEC SOCK_STREAM);
 use Symbol          qw(gensym);
@@ -441,7 +442,7 @@ sub problem {
 # allowed, because of caches.
 sub leftovers {
     my ($server, $number, $tries) = @_;
-    my $problem = problem($server, $number, only_in_full(8) || 4);
+    my $problem = problem($server, $number, 8);
     return $problem if defined $problem;
     my $before = usage($server);
     $problem = problem($server, $number, $tries);
@@ -464,13 +465,18 @@ my @of_files = $first_of_files .. $last_of_files;
 
 my $certificates = Certificates->new->authority('ca')->issue('server');
 my $tls          = IO::Socket::SSL::SSL_Context->new(SSL_verify_mode => 0);
-my $tries        = $ENV{PEREGRINE_LEAK_TRIES} || only_in_full(40) || 16;
+my $tries        = $ENV{PEREGRINE_LEAK_TRIES} || only_in_full(40) || 24;
 my $only         = $ENV{PEREGRINE_LEAK_ONLY}  || '';
 
 for (
     [ 'sendfile', $tries, {} ],
-    [ 'reading',  $tries, {},                                   disable_sendfile => 1 ],
-    [ 'TLS', $tries / 2,  { tls => { SSL_reuse_ctx => $tls } }, ssl => { $certificates->pair('server') } ],
+    [ 'reading',  $tries, {}, disable_sendfile => 1 ],
+    [
+        'TLS',
+        max(20, $tries / 2),
+        { tls => { SSL_reuse_ctx => $tls } },
+        ssl => { $certificates->pair('server') }
+    ],
     )
 {
     my ($name, $tries, @setup) = @$_;
