@@ -184,15 +184,17 @@ The version that the engine was built with: that of this module, with dots.
 
 The TLS library that is loaded; empty in a build without TLS.
 
-=head2 count_stops, heard_stops
+=head2 count_stops, heard_stops, leave_stops
 
     Peregrine::count_stops(30, POSIX::SIGTERM(), POSIX::SIGINT());
     Peregrine::heard_stops();
+    Peregrine::leave_stops();
 
-For signals that Perl handles, once in a process: the third one that comes without the second function called
-meanwhile ends the process, which says where it is (L</answer_when_stuck>), and so does the end of so many
-seconds after the first one. Event loops block signals but while they wait, so that an application that never
-returns would hear of none; a thread takes them then. Dies when there can be no thread.
+For signals that Perl handles: the third one that comes without C<heard_stops> called meanwhile ends the
+process, which says where it is (L</answer_when_stuck>), and so does the end of so many seconds after the
+first one. Event loops block signals but while they wait, so that an application that never
+returns would hear of none; a thread takes them then, until C<leave_stops> was called as often as
+C<count_stops>. Dies when there can be no thread.
 
 =head2 exit_place
 

@@ -418,6 +418,11 @@ heard_stops()
 CODE:
     px_stops_heard();
 
+void
+leave_stops()
+CODE:
+    px_stops_leave();
+
 SV *
 exit_place()
 CODE:

@@ -178,6 +178,7 @@ sub attach_signals {
         for @STOP, keys %{ $self->{on} };
     return if !defined $self->{stop_within};
     Peregrine::count_stops($self->{stop_within}, map { POSIX->can("SIG$_")->() } @STOP);
+    $self->{counts_stops} = 1;
     Peregrine::settle_children(1);
     return;
 }
@@ -190,8 +191,10 @@ sub detach_signals {
     my $loop    = $self->{loop} or return;
     my $signals = delete $self->{signals} || {};
     my $ends    = $self->{ends_loop};
+    my $counted = delete $self->{counts_stops};
     my $detach  = sub {
         local $LETS_GO = $ends;
+        Peregrine::leave_stops() if $counted;
         $loop->detach_signal($_ => $signals->{$_}) for keys %$signals;
         $SIG{$_} = 'DEFAULT' for grep { ref $SIG{$_} && $SIG{$_} == $AFTER } @STOP;
     };

@@ -518,6 +518,7 @@ void px_own_signals_prepare(pTHX);
 /* stops.c */
 int px_stops_watch(double seconds, const int *numbers, size_t count);
 void px_stops_heard(void);
+void px_stops_leave(void);
 
 /* faults.c */
 bool px_faults_survive(void (*read)(void *), void *argument);

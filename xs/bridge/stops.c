@@ -20,8 +20,11 @@ static int unheard;
 static int timing; /* 1: a thread waits for the end of the time that a stop may take */
 static double within_s;
 static pthread_t serving;
-static pid_t process;
+static pthread_t taker;
+static pid_t process; /* in which the thread `taker` runs */
+static int servers;   /* of the process, whose stops are counted */
 static sigset_t watched;
+static int last_watched;
 
 /* Ends the process when the loop has not heard a signal in the time that a stop may take. */
 static void *end_in_time(void *nothing) {
@@ -43,11 +46,24 @@ static void begin_time(void) {
     else __atomic_store_n(&timing, 0, __ATOMIC_RELAXED);
 }
 
+/* Waits for a signal. 0: the thread is to end, for which it gets a signal of its own. */
+static int next_signal(void) {
+    int number;
+#ifdef __linux__
+    siginfo_t info;
+    do number = sigwaitinfo(&watched, &info);
+    while (number < 0);
+    if (info.si_code == SI_QUEUE && info.si_value.sival_ptr == (void *)&taker) return 0;
+#else
+    while (sigwait(&watched, &number) != 0) {}
+#endif
+    return number;
+}
+
 static void *take_signals(void *nothing) {
     PERL_UNUSED_VAR(nothing);
-    while (true) {
-        int number;
-        if (sigwait(&watched, &number) != 0) continue;
+    int number;
+    while ((number = next_signal()) != 0) {
         const int waiting = __atomic_add_fetch(&unheard, 1, __ATOMIC_RELAXED);
         begin_time();
         (void)pthread_kill(serving, waiting > PX_STOPS_UNHEARD ? px_stuck_signal() : number);
@@ -57,22 +73,25 @@ static void *take_signals(void *nothing) {
 
 static int start_thread(void) {
     sigset_t all, mine;
-    pthread_t thread;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &mine);
     serving = pthread_self();
-    const int error = pthread_create(&thread, NULL, take_signals, NULL);
+    const int error = pthread_create(&taker, NULL, take_signals, NULL);
     (void)pthread_sigmask(SIG_SETMASK, &mine, NULL);
     if (error) return error;
     process = getpid();
-    return pthread_detach(thread);
+    servers = 1;
+    return 0;
 }
 
 /* Counts these signals from now on, those without a handler excepted, and gives the loop `seconds` to hear
- * the first one. The thread is made once in a process. Returns 0, or an error's number. */
+ * the first one. The servers of a process have one thread. Returns 0, or an error's number. */
 int px_stops_watch(double seconds, const int *numbers, size_t count) {
     within_s = seconds;
-    if (process == getpid()) return 0;
+    if (process == getpid()) {
+        servers++;
+        return 0;
+    }
     (void)sigemptyset(&watched);
     for (size_t i = 0; i < count; i++) {
         struct sigaction action;
@@ -81,8 +100,22 @@ int px_stops_watch(double seconds, const int *numbers, size_t count) {
             (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN))
             continue;
         (void)sigaddset(&watched, numbers[i]);
+        last_watched = numbers[i];
     }
     return start_thread();
+}
+
+/* A server of the process counts no signals any more. After the last one the thread ends: it has passed on
+ * all signals that it took, so none comes to a process that has no handler any more. */
+void px_stops_leave(void) {
+#ifdef __linux__
+    if (process != getpid() || --servers > 0 || last_watched == 0) return;
+    const union sigval end = {.sival_ptr = &taker};
+    if (pthread_sigqueue(taker, last_watched, end) != 0) return;
+    (void)pthread_join(taker, NULL);
+    process = 0;
+    px_stops_heard();
+#endif
 }
 
 /* Notes that the loop has heard all signals until now. */
