@@ -280,8 +280,35 @@ test "an exchange is taken once it is offered and until it has ended" {
     slots.end(ticket);
     try std.testing.expect(!slots.take(ticket) and !slots.isOffered(ticket));
     slots.begin(ticket + (2 << 27), .{ .bytes = 0, .stuck = false });
-    try std.testing.expect(!slots.take(ticket));
+    try std.testing.expect(!slots.take(ticket) and !slots.isOffered(ticket));
+    slots.begun(ticket, 7);
     try std.testing.expectEqual(0, slots.begunAt(ticket));
+}
+
+test "an offer is taken back, unless the application has taken it" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const ticket = 5 + (1 << 27);
+    slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+    try std.testing.expect(slots.recall(ticket));
+    try std.testing.expect(!slots.recall(ticket) and !slots.take(ticket));
+    slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+    try std.testing.expect(slots.take(ticket) and !slots.recall(ticket));
+    try std.testing.expectEqual(.taken, slots.look(ticket).?.state);
+}
+
+test "an exchange that ended for want of memory is told from the others of its slot" {
+    var slots: Slots = try .init();
+    defer slots.deinit();
+    const ticket = 5 + (1 << 27);
+    slots.begin(ticket, .{ .bytes = 0, .stuck = false });
+    slots.noteShed(ticket);
+    try std.testing.expect(!slots.wasShed(ticket));
+    slots.end(ticket);
+    try std.testing.expect(slots.wasShed(ticket));
+    for ([_]u64{ 2 << 27, 1 << 32 }) |later| try std.testing.expect(!slots.wasShed(ticket + later));
+    slots.begin(ticket + (2 << 27), .{ .bytes = 0, .stuck = false });
+    try std.testing.expect(!slots.wasShed(ticket));
 }
 
 test "a process that writes wrong numbers harms itself alone" {
