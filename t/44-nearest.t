@@ -5,7 +5,7 @@ use warnings;
 
 use lib 't/lib';
 use File::Temp ();
-use OnlyInFull qw(crossed);
+use OnlyInFull qw(only_in_full);
 use PAGI::Server;
 use PAGI::Server::CommandLine;
 use PAGI::Server::ConfigFile;
@@ -94,9 +94,10 @@ sub in_file {
 
 subtest 'a typing error in each option' => sub {
     my @ways = (\&in_constructor, \&on_command_line, \&in_file);
-    for my $case (crossed([ PAGI::Server::Options::all() ], \@ways)) {
-        my ($option, $way) = @$case;
-        $way->($option);
+    for my $option (PAGI::Server::Options::all()) {
+        # A way that the option does not have tries nothing, and the next one has its turn.
+        for my $way (@ways) { last if $way->($option) && !only_in_full(1) }
+        push @ways, shift @ways;
     }
 };
 

@@ -143,7 +143,7 @@ subtest 'a client that takes nothing' => sub {
     my $socket = TestWebSocket->open($port, '/room/blue', receive_buffer => 65_536);
     $socket->next;
     my $large    = 'x' x 60_000;
-    my $messages = only_in_full(400) || 150;
+    my $messages = only_in_full(400) || 250;
     is ask($port, 'POST /room/blue', $large)->{body}, 'said', 'publishing goes on' for 1 .. $messages;
     my ($heard) = ask($port, 'GET /facts')->{body} =~ /"heard":(\d+)/;
     cmp_ok $heard, '<', $messages - 40, 'messages that it has no room for do not gather in the application';

@@ -1,8 +1,8 @@
 package OnlyInFull;
 
 # How a test says which of its parts are for `script/test --all` alone. A run of script/test without --all has
-# PEREGRINE_BRIEF, which only this module reads; a file that runs alone, as with prove, runs in full. The
-# default run keeps each assertion at least once, where it is most likely to fail.
+# PEREGRINE_BRIEF, which no other module or test in Perl reads; a file that runs alone, as with prove, runs in
+# full. The default run keeps each assertion at least once, where it is most likely to fail.
 #
 #   for my $engine ('process', only_in_full(qw(inline thread))) { ... }    # rows
 #   for my $case (crossed(\@engines, \@protocols)) { ... }                # in turns, not each with each
