@@ -49,7 +49,7 @@ static void begin_time(void) {
 /* Waits for a signal. 0: the thread is to end, for which it gets a signal of its own. */
 static int next_signal(void) {
     int number;
-#ifdef __linux__
+#ifdef __GLIBC__ /* musl has no pthread_sigqueue() */
     siginfo_t info;
     do number = sigwaitinfo(&watched, &info);
     while (number < 0);
@@ -108,7 +108,7 @@ int px_stops_watch(double seconds, const int *numbers, size_t count) {
 /* A server of the process counts no signals any more. After the last one the thread ends: it has passed on
  * all signals that it took, so none comes to a process that has no handler any more. */
 void px_stops_leave(void) {
-#ifdef __linux__
+#ifdef __GLIBC__ /* musl has no pthread_sigqueue() */
     if (process != getpid() || --servers > 0 || last_watched == 0) return;
     const union sigval end = {.sival_ptr = &taker};
     if (pthread_sigqueue(taker, last_watched, end) != 0) return;
