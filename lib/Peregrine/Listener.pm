@@ -107,7 +107,7 @@ sub meets {
         if defined $self->{path} && defined $other->{path};
     return 0 if !$self->{port} || $self->{port} != ($other->{port} // 0);
     my ($here, $there) = map { $_->{host} // '' } $self, $other;
-    # Such a socket takes connections of IPv4, too.
+    # A socket at :: takes connections of IPv4, too.
     return 1 if grep { ($_->{host} // '') eq '::' && !$_->{v6_only} } $self, $other;
     return 0 if $here =~ /:/ != $there =~ /:/;
     return $here eq $there || grep { $_ eq '0.0.0.0' || $_ eq '::' } $here, $there;

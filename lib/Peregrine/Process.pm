@@ -26,7 +26,7 @@ $SIG{PIPE} = sub { }
 # full disk. The signal would end the process without a word.
 $SIG{XFSZ} //= sub { };
 
-# What is added to the status that systemd shows.
+# Words behind the status that systemd shows.
 use constant GIVEN_UP => '; the last reload was given up: the log tells why';
 
 # Objects are not copied into clones of the interpreter, see Peregrine::Threads. A copy of a loop would close

@@ -74,8 +74,8 @@ sub tests (@changed) {
     return (\@now, \@later);
 }
 
-# Those of the tests that run in full, not as in a run without --all: a test that has changed itself, and one
-# that has nothing to do otherwise.
+# Tests that run in full, not as in a run without --all: a test that has changed itself, and one that has
+# nothing to do otherwise.
 sub in_full ($changed, @tests) {
     my %changed = map { $_ => 1 } @$changed;
     return grep { $changed{$_} || text($_) =~ /^plan skip_all => 'left to script\/test --all'/m } @tests;
