@@ -113,7 +113,7 @@ sub meets {
     return $here eq $there || grep { $_ eq '0.0.0.0' || $_ eq '::' } $here, $there;
 }
 
-# One file has several paths.
+# A file may have several paths.
 sub _folder_and_name {
     my ($path) = @_;
     my ($folder, $name)  = File::Spec->rel2abs($path) =~ m{\A(.*/)(.*)\z}s;
